@@ -1,0 +1,1 @@
+"""Values and their names. Imports nothing of Interlock; everything else imports it."""

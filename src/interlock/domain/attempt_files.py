@@ -1,0 +1,60 @@
+"""Where an attempt keeps its files. Pure paths: nothing here touches a disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+RUNS_PER_FOLDER = 1000
+
+
+def attempt_folder(number: int, fence: int, generation: str) -> str:
+    """Folder of an attempt, relative to the data folder.
+
+    The generation is the database's: a restored backup has another one, so that its attempts never meet the files
+    of those that the lost database had already handed out under the same fence.
+    """
+    return f"attempts/{number // RUNS_PER_FOLDER:05d}/{number}.{fence}.{generation}"
+
+
+class AttemptFiles:
+    """The files of one attempt, by purpose."""
+
+    __slots__ = ("folder",)
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def prompt(self) -> Path:
+        """The exact prompt; also the agent's standard input."""
+        return self.folder / "prompt.md"
+
+    @property
+    def log(self) -> Path:
+        """The agent's output, written by the agent itself."""
+        return self.folder / "output.log"
+
+    @property
+    def lock(self) -> Path:
+        """Locked (flock) by the agent's whole tree while any of it lives."""
+        return self.folder / "lock"
+
+    @property
+    def void(self) -> Path:
+        """There once the attempt may never start again."""
+        return self.folder / "void"
+
+    @property
+    def identity(self) -> Path:
+        """Which process the wrapper is."""
+        return self.folder / "process"
+
+    @property
+    def exit(self) -> Path:
+        """The agent's exit status, written by the wrapper."""
+        return self.folder / "exit"
+
+    @property
+    def result(self) -> Path:
+        """What the agent itself says of its work (JSON)."""
+        return self.folder / "result.json"

@@ -1,0 +1,1 @@
+"""The state machines, each written once, and the table compiled from them."""
