@@ -1,0 +1,1 @@
+"""Decisions: pure functions of values, with the time and the randomness given as arguments."""

@@ -25,7 +25,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     All ``*_ms`` fields are Unix milliseconds. ``ready`` and ``due_ms`` are derived from the others
     (:mod:`interlock.decide.readiness`) and stored, because the queue and the reaper's heap are indexes on them.
-    ``priority`` is the task's (or the operator's) plus the route's.
+    ``priority`` is the task's (or the operator's) plus the route's. ``spent_ms`` is the time under claims so far, which
+    a deadline counts. ``not_before_why`` is None where the time was asked for, else the reason of a backoff.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     claimed_ms: int | None = None
     first_claimed_ms: int | None = None
     timeout_at_ms: int | None = None
+    spent_ms: int = 0
     stop: Stop | None = None
     # budgets
     dispatch_count: int = 0

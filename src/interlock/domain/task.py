@@ -11,7 +11,9 @@ PRIORITY_LIMIT = 1_000_000
 """Priorities lie within -PRIORITY_LIMIT..PRIORITY_LIMIT; higher goes first."""
 
 
-class TaskContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True):
+class TaskContext(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
     """What an agent needs to know beside the title (second seed, section 4)."""
 
     description: str | None = None

@@ -99,16 +99,20 @@ RULES: dict[RunEvent, Rule] = {
     RunEvent.DISPATCH: Rule((By.SYSTEM,), Slots.TAKE, "ready, eligible, and every limit has room; dispatch_count + 1"),
     RunEvent.REDISPATCH: Rule((By.SYSTEM,), Slots.KEEP, "an offer stayed unclaimed although a fitting agent was there"),
     RunEvent.WITHDRAW: Rule(
-        (By.SYSTEM,), Slots.FREE, "pause, drain, no fitting agent, agent cannot start, interrupt; costs nothing"
+        (By.SYSTEM,),
+        Slots.FREE,
+        "pause, drain, no fitting agent, agent cannot start, interrupt; costs nothing",
     ),
     RunEvent.CLAIM: Rule((By.CLAIM,), Slots.KEEP, "compare-and-swap; fence + 1; a lease is set"),
     RunEvent.ADOPT: Rule((By.SYSTEM,), Slots.KEEP, "the owner is gone, another dispatcher takes over; the fence stays"),
     RunEvent.START: Rule((By.CLAIM,), Slots.KEEP, "the agent is confirmed working"),
     RunEvent.RENEW: Rule((By.CLAIM,), Slots.KEEP, "a heartbeat"),
     RunEvent.COMPLETE: Rule((By.CLAIM,), Slots.FREE, "done, with its result"),
-    RunEvent.CLOSE: Rule((By.SYSTEM, By.OPERATOR), Slots.FREE, "the source says that it was done elsewhere"),
+    RunEvent.CLOSE: Rule((By.SYSTEM,), Slots.FREE, "the source says that it was done elsewhere"),
     RunEvent.RETRY: Rule((By.CLAIM, By.SYSTEM), Slots.FREE, "the attempt failed and retries are left"),
-    RunEvent.RELEASE: Rule((By.CLAIM, By.SYSTEM), Slots.KEEP, "the lease lapsed, the process is lost, or it was given back"),
+    RunEvent.RELEASE: Rule(
+        (By.CLAIM, By.SYSTEM), Slots.KEEP, "the lease lapsed, the process is lost, or it was given back"
+    ),
     RunEvent.DEFER: Rule((By.CLAIM,), Slots.FREE, "the agent asks for a later time"),
     RunEvent.BLOCK: Rule((By.CLAIM,), Slots.FREE, "the agent asks a question"),
     RunEvent.ANSWER: Rule((By.OPERATOR,), Slots.NONE, "a person answered"),

@@ -6,7 +6,8 @@ every pair of state and event.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar, cast
 
 from statemachine import StateMachine
 
@@ -26,11 +27,11 @@ class Table(Generic[S]):
     def __init__(self, noun: str, machine: type[StateMachine], states: type[S]) -> None:
         self.noun = noun
         self.machine = machine
-        self.states = states
+        self.states: type[S] = states
         self.moves: dict[tuple[S, str], S] = {}
         initial: S | None = None
         final: set[S] = set()
-        for state in machine.states:
+        for state in cast("Iterable[Any]", machine.states):
             source = states(state.value)
             if state.initial:
                 initial = source
@@ -55,7 +56,7 @@ class Table(Generic[S]):
 
     def allowed(self, state: S) -> list[str]:
         """Events that are possible in ``state``, in the order in which the machine declares its events."""
-        order = [str(event) for event in self.machine.events]
+        order = [str(event) for event in cast("Iterable[object]", self.machine.events)]
         return [event for event in order if (state, event) in self.moves]
 
 

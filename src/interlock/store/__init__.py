@@ -1,0 +1,1 @@
+"""Durable state: the engines behind :class:`interlock.ports.store.Store`."""

@@ -1,0 +1,261 @@
+"""What the holder of a claim may do. Every write is checked for state, fence and holder; anything else is ``stale_claim``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from interlock.decide.budget import settle
+from interlock.decide.capacity import saturated
+from interlock.decide.outcome import Outcome, OutcomeKind, decide
+from interlock.domain.errors import AlreadyClaimed, Conflict, InvalidInput, StaleClaim
+from interlock.domain.run import Attempt, Claim, ProcessIdentity, Run, Usage
+from interlock.domain.states import AttemptState, Note, RunEvent, RunState
+from interlock.machines.table import ATTEMPT
+from interlock.ports.store import Tx
+from interlock.service.context import Context
+from interlock.service.dispatching import attempt_timeout_ms, circumstances, claim
+from interlock.service.moves import change, move, record
+
+replace = msgspec.structs.replace
+MAX_LEASE_MS = 24 * 3600 * 1000
+
+
+def claim_of(run: Run) -> Claim:
+    """The live claim of a run that has one."""
+    if run.holder is None or run.lease_expires_ms is None:
+        raise StaleClaim(f"run #{run.number} is {run.state}: nobody holds a claim on it")
+    return Claim(
+        run=run.number,
+        run_id=run.id,
+        holder=run.holder,
+        fence=run.fence,
+        lease_expires_ms=run.lease_expires_ms,
+    )
+
+
+def claim_offer(
+    tx: Tx,
+    ctx: Context,
+    run: Run,
+    *,
+    holder: str,
+    agent: str | None = None,
+    request_id: str | None = None,
+    lease_ms: int | None = None,
+    offer: int | None = None,
+) -> Claim:
+    """Claim an offer from outside. The same request again gets the same claim; a request whose claim is over, or that was
+    made for an earlier ``offer`` (a dispatch_count), is :class:`StaleClaim`; one that another holder was faster than is
+    :class:`AlreadyClaimed`.
+    """
+    if not holder:
+        raise InvalidInput("a claim needs a holder", hint="give the name of the agent's session")
+    if lease_ms is not None and not 0 < lease_ms <= MAX_LEASE_MS:
+        raise InvalidInput("a lease lies between 1 ms and a day")
+    if request_id is not None and (spent := tx.attempt_by_request(run.number, request_id)) is not None:
+        if spent.ended_ms is None and spent.holder == holder:
+            return claim_of(run)
+        raise StaleClaim(
+            f"request {request_id} has had its claim on #{run.number}",
+            hint="ask for the next offer with a new request id",
+        )
+    if run.held_by_agent:
+        raise AlreadyClaimed(
+            f"run #{run.number} is claimed by {run.holder}",
+            details={"holder": run.holder},
+            hint="take another offer",
+        )
+    if offer is not None and offer != run.dispatch_count:
+        raise StaleClaim(f"that offer of run #{run.number} is over", hint="ask for the offers again")
+    around = circumstances(tx, ctx)
+    agent_name = run.agent or agent
+    if agent is not None and run.agent is not None and agent != run.agent:
+        raise InvalidInput(
+            f"run #{run.number} is offered to agent '{run.agent}', not to '{agent}'",
+            hint="take an offer of your own",
+        )
+    if run.agent is None and agent is not None:
+        # The offer was open to anybody, so nobody's own limit was looked at yet.
+        key = f"agent:{agent}"
+        if (full := saturated((key,), tx.used(), around.caps)) and run.state is RunState.DISPATCHED:
+            raise Conflict(
+                f"agent '{agent}' has {full[0].used} of {full[0].cap} runs already",
+                hint="finish one of them first",
+            )
+        if run.state is RunState.DISPATCHED:
+            tx.take_slots(run.number, (key,))
+    route = around.routes.get(run.task.type) if run.task.type is not None else None
+    timeout_ms = attempt_timeout_ms(run, around.agents.get(agent_name or ""), route, ctx.settings)
+    claimed = claim(
+        tx,
+        ctx,
+        run,
+        holder=holder,
+        agent=agent_name,
+        lease_ms=lease_ms or ctx.settings.leases.remote_ms,
+        timeout_ms=timeout_ms,
+        owner=None,
+        request_id=request_id,
+    )
+    return claim_of(claimed)
+
+
+def checked(tx: Tx, number: int, holder: str, fence: int) -> tuple[Run, Attempt]:
+    """The run and the live attempt of a claim. Raises :class:`StaleClaim` when the claim is not the live one."""
+    run = tx.run(number)
+    if run is None:
+        raise StaleClaim(f"there is no run #{number} any more")
+    if not run.held_by_agent or run.fence != fence or run.holder != holder:
+        now = f"held by {run.holder} under fence {run.fence}" if run.held_by_agent else f"{run.state}"
+        raise StaleClaim(
+            f"the claim of {holder} under fence {fence} on run #{number} is over; the run is {now}",
+            hint="stop working on it",
+        )
+    attempt = tx.attempt(number, fence)
+    if attempt is None:
+        raise StaleClaim(f"run #{number} has no attempt {fence}")
+    return run, attempt
+
+
+def start(tx: Tx, ctx: Context, number: int, holder: str, fence: int, process: ProcessIdentity | None = None) -> Run:
+    """The agent is confirmed working. Again: the same answer."""
+    run, attempt = checked(tx, number, holder, fence)
+    if run.state is RunState.RUNNING:
+        return run
+    run = move(tx, ctx, run, RunEvent.START, by=holder)
+    tx.save_attempt(
+        attempt,
+        replace(
+            attempt,
+            state=AttemptState(ATTEMPT.target(attempt.state, "work")),
+            started_ms=ctx.now_ms,
+            process=process or attempt.process,
+        ),
+    )
+    return run
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to a renewal. ``go_on`` False: stop working, then acknowledge by ending the claim."""
+
+    go_on: bool
+    reason: str | None
+    lease_expires_ms: int
+
+
+def renew(tx: Tx, ctx: Context, number: int, holder: str, fence: int, lease_ms: int | None = None) -> Heartbeat:
+    """A heartbeat: the lease runs anew. The first one of a remote agent is its start as well."""
+    run, _ = checked(tx, number, holder, fence)
+    if run.remote and run.state is RunState.CLAIMED:
+        run = start(tx, ctx, number, holder, fence)
+    default = ctx.settings.leases.remote_ms if run.remote else ctx.settings.leases.local_ms
+    if run.stop is None:
+        # A claim that is being stopped is not kept alive by an agent that does not listen.
+        run = change(tx, ctx, run, lease_expires_ms=ctx.now_ms + (lease_ms or default))
+    assert run.lease_expires_ms is not None
+    return Heartbeat(
+        go_on=run.stop is None,
+        reason=None if run.stop is None else run.stop.message,
+        lease_expires_ms=run.lease_expires_ms,
+    )
+
+
+def renew_owned(tx: Tx, ctx: Context, owner: str) -> int:
+    """Renew the leases of all local claims of a dispatcher. Returns how many."""
+    runs = tx.live_runs_owned(owner)
+    for run in runs:
+        change(tx, ctx, run, lease_expires_ms=ctx.now_ms + ctx.settings.leases.local_ms)
+    return len(runs)
+
+
+def report_usage(tx: Tx, ctx: Context, number: int, holder: str, fence: int, usage: Usage) -> None:  # noqa: ARG001 - the shape of every command
+    """What the attempt used so far, as absolutes."""
+    _, attempt = checked(tx, number, holder, fence)
+    tx.save_attempt(attempt, replace(attempt, usage=usage))
+
+
+def finish(tx: Tx, ctx: Context, number: int, holder: str, fence: int, outcome: Outcome) -> Run:
+    """End the claim with ``outcome``. The same ending again gets the same answer; another one is :class:`StaleClaim`."""
+    attempt = tx.attempt(number, fence)
+    if attempt is not None and attempt.ended_ms is not None and attempt.holder == holder:
+        if attempt.ending_event == outcome.kind:
+            run = tx.run(number)
+            if run is not None:
+                return run
+        raise StaleClaim(
+            f"attempt {fence} of run #{number} has ended as {attempt.ending_event} already",
+            hint="nothing is left to do",
+        )
+    run, attempt = checked(tx, number, holder, fence)
+    return end_attempt(tx, ctx, run, attempt, outcome, by=holder)
+
+
+def end_attempt(tx: Tx, ctx: Context, run: Run, attempt: Attempt, outcome: Outcome, *, by: str) -> Run:
+    """Close the live attempt of ``run`` and move the run on, budgets considered."""
+    if run.remote and run.stop is not None and outcome.kind is not OutcomeKind.LAPSED:
+        outcome = _acknowledged(run, outcome)
+    settlement = settle(run, outcome, ctx.settings, ctx.now_ms, ctx.rng)
+    ended = replace(
+        attempt,
+        state=AttemptState(ATTEMPT.target(attempt.state, settlement.attempt_event)),
+        ended_ms=ctx.now_ms,
+        reason=str(outcome.reason),
+        message=outcome.message,
+        exit_status=outcome.exit_status,
+        usage=outcome.usage or attempt.usage,
+        result=outcome.result,
+        ending_event=str(outcome.kind),
+    )
+    tx.save_attempt(attempt, ended)
+    shared = {
+        "failures": settlement.failures,
+        "losts": settlement.losts,
+        "defers": settlement.defers,
+        "reason": str(settlement.reason),
+        "message": settlement.message,
+    }
+    for event in settlement.events:
+        changes: dict[str, Any] = dict(shared)
+        if event in (RunEvent.RETRY, RunEvent.DEFER, RunEvent.WITHDRAW, RunEvent.RELEASE):
+            changes |= {"not_before_ms": settlement.not_before_ms, "not_before_why": settlement.why}
+        if event is RunEvent.RELEASE:
+            changes |= _offered_again(ctx, run, outcome)
+        if event is RunEvent.BLOCK:
+            changes |= {"question": outcome.question or outcome.message, "answer": None}
+        if event is RunEvent.COMPLETE:
+            changes |= {"result": outcome.result}
+        run = move(
+            tx,
+            ctx,
+            run,
+            event,
+            by=by,
+            reason=str(settlement.reason),
+            message=settlement.message,
+            changes=changes,
+            data=None if outcome.exit_status is None else {"exit_status": outcome.exit_status},
+        )
+    return run
+
+
+def _offered_again(ctx: Context, run: Run, outcome: Outcome) -> dict[str, Any]:
+    changes: dict[str, Any] = {"pull": run.remote, "offers": 0, "timeout_at_ms": None}
+    if run.remote:
+        changes |= {"offered_ms": ctx.now_ms, "not_before_ms": None, "not_before_why": None}
+    if outcome.kind is OutcomeKind.RETURNED:
+        changes["releases"] = run.releases + 1
+    return changes
+
+
+def _acknowledged(run: Run, outcome: Outcome) -> Outcome:
+    """A remote agent that ends while it is being stopped: the intent decides, its result is kept."""
+    assert run.stop is not None
+    stopped = decide(stop=run.stop, exit_status=None, result=None, result_fault=None, tail="")
+    return replace(stopped, result=outcome.result, usage=outcome.usage)
+
+
+def note(tx: Tx, ctx: Context, run: Run, message: str, *, by: str, data: dict[str, Any] | None = None) -> None:
+    """Something worth keeping in the run's log that moves nothing."""
+    record(tx, ctx, run, Note.NOTE, by=by, before=run.state, message=message, data=data)

@@ -1,0 +1,346 @@
+"""The service: every command and every question, as one object over a store.
+
+Each command is one transaction. It is a plain function of (transaction, context, ...) in one of the modules beside this one;
+the methods here run it on the store, with the time of the moment in which it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from random import Random, SystemRandom
+from typing import Any, TypeVar
+
+import msgspec
+
+from interlock.decide.lanes import limited
+from interlock.decide.outcome import Outcome, OutcomeKind
+from interlock.decide.reasons import Wait
+from interlock.domain.run import AgentHealth, Claim, Event, Instance, ProcessIdentity, Route, Run, Usage
+from interlock.domain.settings import Agent, Settings
+from interlock.domain.states import Reason, StopKind
+from interlock.domain.task import Task
+from interlock.ports.clock import Clock
+from interlock.ports.store import Changes, Store, Tx
+from interlock.service import claims, dispatching, operating, reads, submitting, supervising
+from interlock.service.context import OPERATOR, Context, find_run
+
+T = TypeVar("T")
+Ref = str | int | Run
+
+
+class Service:
+    """The one door. Safe for use by many tasks at once; other processes may use the same file."""
+
+    def __init__(self, store: Store, clock: Clock, settings: Settings, *, rng: Random | None = None) -> None:
+        self.store = store
+        self.clock = clock
+        self.settings = settings
+        self.rng = rng or SystemRandom()
+
+    def context(self) -> Context:
+        """Time, chance and settings for a command that runs now."""
+        return Context(now_ms=self.clock.now_ms(), rng=self.rng, settings=self.settings)
+
+    async def write(self, command: Callable[[Tx, Context], T]) -> T:
+        """Run a command in a transaction. The time is read when the transaction has begun, so that commands are in order."""
+        return await self.store.write(lambda tx: command(tx, self.context()))
+
+    async def read(self, question: Callable[[Tx, Context], T]) -> T:
+        """Answer a question from a snapshot."""
+        return await self.store.read(lambda tx: question(tx, self.context()))
+
+    def changes(self) -> AbstractAsyncContextManager[Changes]:
+        """Listen for commits, of this process and others."""
+        return self.store.changes()
+
+    # submitting
+
+    async def submit(self, task: Task, *, held: bool = False, by: str = OPERATOR) -> submitting.Submitted:
+        """Queue one task. With a ``unique`` key that an unfinished run has, that run comes back instead."""
+        return (await self.submit_all([task], held=held, by=by))[0]
+
+    async def submit_all(
+        self, tasks: Iterable[Task], *, held: bool = False, by: str = OPERATOR
+    ) -> list[submitting.Submitted]:
+        """Queue several, all or none; their ``needs`` may name each other."""
+        items = [submitting.Item(task=task, held=held) for task in tasks]
+        return await self.write(lambda tx, ctx: submitting.submit(tx, ctx, items, by=by))
+
+    async def reconcile_batch(
+        self,
+        batch: str,
+        tasks: Sequence[tuple[str, Task]],
+        *,
+        retry_failed: bool = False,
+        again: bool = False,
+    ) -> list[submitting.Planned]:
+        """Bring a batch up to its backlog; see :func:`interlock.service.submitting.reconcile_batch`."""
+        return await self.write(
+            lambda tx, ctx: submitting.reconcile_batch(tx, ctx, batch, tasks, retry_failed=retry_failed, again=again)
+        )
+
+    async def retry(self, ref: Ref, *, by: str = OPERATOR) -> Run:
+        """A new run of the task of a terminal one."""
+        return await self._on(ref, lambda tx, ctx, run: submitting.retry(tx, ctx, run, by=by))
+
+    async def put_adhoc_agent(self, agent: Agent) -> None:
+        """Make an agent known that no configuration file has."""
+        await self.write(lambda tx, _: tx.put_adhoc_agent(agent))
+
+    # dispatching
+
+    async def dispatch(self, *, owner: str, scope: str | None = None, bound: int = 64) -> dispatching.Dispatched:
+        """Admit what may start; see :func:`interlock.service.dispatching.dispatch`."""
+        return await self.write(lambda tx, ctx: dispatching.dispatch(tx, ctx, owner=owner, scope=scope, bound=bound))
+
+    async def withdraw_offers(self, reason: Reason, message: str) -> int:
+        """Take every open offer back to the queue."""
+        return await self.write(lambda tx, ctx: dispatching.withdraw_offers(tx, ctx, reason, message, 1_000_000))
+
+    async def rekey_lanes(self, *, at_once: int = 500) -> None:
+        """File queued runs under the lanes that today's limits make, in batches, if the limits speak of other values now."""
+        wanted = msgspec.json.encode(limited(self.settings.limits)).decode()
+
+        def begin(tx: Tx, _: Context) -> bool:
+            if tx.meta(submitting.LIMITED_META) == wanted:
+                return False
+            tx.set_meta(submitting.LIMITED_META, wanted)
+            return True
+
+        if not await self.write(begin):
+            return
+        after: int | None = 0
+        while after is not None:
+            after = await self.write(partial(submitting.rekey, after=after, limit=at_once))
+
+    # claims
+
+    async def offers(
+        self, *, holder: str, agent: str | None = None, types: Sequence[str] = (), limit: int = 10
+    ) -> list[Run]:
+        """Offers that an agent from outside may claim. Asking is also a sign that somebody is there to take them."""
+
+        def look(tx: Tx, ctx: Context) -> list[Run]:
+            tx.put_puller(holder, agent, types, ctx.now_ms)
+            found = tx.offers(pull=True, limit=1000)
+            fitting = [
+                run
+                for run in found
+                if (agent is None or run.agent is None or run.agent == agent)
+                and (not types or run.task.type is None or run.task.type in types)
+            ]
+            return fitting[:limit]
+
+        return await self.write(look)
+
+    async def claim(
+        self,
+        ref: Ref,
+        *,
+        holder: str,
+        agent: str | None = None,
+        request_id: str | None = None,
+        lease_ms: int | None = None,
+        offer: int | None = None,
+    ) -> Claim:
+        """Claim an offer; see :func:`interlock.service.claims.claim_offer`."""
+        return await self._on(
+            ref,
+            lambda tx, ctx, run: claims.claim_offer(
+                tx,
+                ctx,
+                run,
+                holder=holder,
+                agent=agent,
+                request_id=request_id,
+                lease_ms=lease_ms,
+                offer=offer,
+            ),
+        )
+
+    async def start(self, claim: Claim, process: ProcessIdentity | None = None) -> Run:
+        """The agent is confirmed working."""
+        return await self.write(lambda tx, ctx: claims.start(tx, ctx, claim.run, claim.holder, claim.fence, process))
+
+    async def renew(self, claim: Claim, lease_ms: int | None = None) -> claims.Heartbeat:
+        """A heartbeat; its answer says whether to go on."""
+        return await self.write(lambda tx, ctx: claims.renew(tx, ctx, claim.run, claim.holder, claim.fence, lease_ms))
+
+    async def renew_owned(self, owner: str) -> int:
+        """Renew every local claim of a dispatcher."""
+        return await self.write(lambda tx, ctx: claims.renew_owned(tx, ctx, owner))
+
+    async def report_usage(self, claim: Claim, usage: Usage) -> None:
+        """What the attempt used so far."""
+        await self.write(lambda tx, ctx: claims.report_usage(tx, ctx, claim.run, claim.holder, claim.fence, usage))
+
+    async def finish(self, claim: Claim, outcome: Outcome) -> Run:
+        """End a claim; see :func:`interlock.service.claims.finish`."""
+        return await self.write(lambda tx, ctx: claims.finish(tx, ctx, claim.run, claim.holder, claim.fence, outcome))
+
+    async def complete(self, claim: Claim, *, result: Any = None, message: str = "done") -> Run:
+        """Done."""
+        return await self.finish(
+            claim, Outcome(kind=OutcomeKind.COMPLETED, reason=Reason.DONE, message=message, result=result)
+        )
+
+    async def fail(self, claim: Claim, message: str, *, permanent: bool = False) -> Run:
+        """The attempt failed; the run is tried again while retries are left, unless ``permanent``."""
+        reason = Reason.PERMANENT_FAILURE if permanent else Reason.AGENT_FAILED
+        return await self.finish(
+            claim, Outcome(kind=OutcomeKind.FAILED, reason=reason, message=message, permanent=permanent)
+        )
+
+    async def defer(self, claim: Claim, message: str, *, delay_ms: int | None = None) -> Run:
+        """Not now: try again later."""
+        return await self.finish(
+            claim,
+            Outcome(kind=OutcomeKind.DEFERRED, reason=Reason.DEFERRED, message=message, delay_ms=delay_ms),
+        )
+
+    async def block(self, claim: Claim, question: str) -> Run:
+        """A person has to answer first."""
+        return await self.finish(
+            claim,
+            Outcome(kind=OutcomeKind.BLOCKED, reason=Reason.HELP_NEEDED, message=question, question=question),
+        )
+
+    async def release(self, claim: Claim, message: str = "given back") -> Run:
+        """Give the run back untouched."""
+        return await self.finish(claim, Outcome(kind=OutcomeKind.RETURNED, reason=Reason.GIVEN_BACK, message=message))
+
+    # supervising
+
+    async def reap(self, *, bound: int = 256) -> list[supervising.Reaped]:
+        """Do what is due."""
+        return await self.write(lambda tx, ctx: supervising.reap(tx, ctx, bound))
+
+    async def next_due_ms(self) -> int | None:
+        """When something is due next."""
+        return await self.store.read(lambda tx: tx.next_due_ms())
+
+    async def request_stop(self, ref: Ref, kind: StopKind, *, reason: str, message: str, by: str) -> Run:
+        """Persist the intent to stop a live agent."""
+        return await self._on(
+            ref,
+            lambda tx, ctx, run: supervising.request_stop(tx, ctx, run, kind, reason=reason, message=message, by=by),
+        )
+
+    async def adopt(self, number: int, *, old_owner: str, new_owner: str) -> Run | None:
+        """Take over a local claim whose owner is gone."""
+        return await self.write(
+            lambda tx, ctx: supervising.adopt(tx, ctx, number, old_owner=old_owner, new_owner=new_owner)
+        )
+
+    async def shift_deadlines(self, by_ms: int, *, backoffs: bool) -> None:
+        """Downtime and clock steps count against nobody."""
+        await self.write(lambda tx, ctx: supervising.shift_deadlines(tx, ctx, by_ms, backoffs=backoffs))
+
+    async def agent_cannot_start(self, agent: str, reason: str) -> AgentHealth:
+        """Mark an agent unavailable."""
+        return await self.write(lambda tx, ctx: operating.agent_cannot_start(tx, ctx, agent, reason))
+
+    async def agent_started(self, agent: str) -> None:
+        """It can be started after all."""
+        await self.write(lambda tx, _: tx.delete_health(agent))
+
+    # operating
+
+    async def cancel(self, ref: Ref, *, by: str = OPERATOR, message: str = "cancelled by the operator") -> Run:
+        """Cancel a run, at once or once its agent is gone."""
+        return await self._on(ref, lambda tx, ctx, run: operating.cancel(tx, ctx, run, by=by, message=message))
+
+    async def interrupt(self, ref: Ref, *, by: str, message: str) -> Run:
+        """Stop a run's agent and queue the run again."""
+        return await self._on(ref, lambda tx, ctx, run: operating.interrupt(tx, ctx, run, by=by, message=message))
+
+    async def close(self, ref: Ref, *, by: str = OPERATOR, message: str = "done elsewhere") -> Run:
+        """It was done elsewhere."""
+        return await self._on(ref, lambda tx, ctx, run: operating.close(tx, ctx, run, by=by, message=message))
+
+    async def answer(self, ref: Ref, text: str, *, by: str = OPERATOR) -> Run:
+        """Answer a blocked run."""
+        return await self._on(ref, lambda tx, ctx, run: operating.answer(tx, ctx, run, text, by=by))
+
+    async def hold(self, ref: Ref) -> Run:
+        """Keep a run from being dispatched."""
+        return await self._on(ref, operating.hold)
+
+    async def unhold(self, ref: Ref) -> Run:
+        """Let it be dispatched again."""
+        return await self._on(ref, operating.unhold)
+
+    async def set_priority(self, ref: Ref, priority: int) -> Run:
+        """Set a run's own priority."""
+        return await self._on(ref, lambda tx, ctx, run: operating.set_priority(tx, ctx, run, priority))
+
+    async def forget(self, ref: Ref, *, by: str = OPERATOR) -> Run:
+        """Declare that the agent of a run is gone, when nobody else can tell."""
+        return await self._on(ref, lambda tx, ctx, run: supervising.forget_process(tx, ctx, run, by=by))
+
+    async def pause(self, *, message: str = "", by: str = OPERATOR) -> operating.Pause:
+        """Dispatch nothing until resumed."""
+        return await self.write(lambda tx, ctx: operating.pause(tx, ctx, by=by, message=message))
+
+    async def resume(self) -> bool:
+        """Dispatch again."""
+        return await self.write(lambda tx, _: operating.resume(tx))
+
+    async def put_route(self, route: Route) -> Route:
+        """Add or change a route."""
+        return await self.write(lambda tx, ctx: operating.put_route(tx, ctx, route))
+
+    async def delete_route(self, workflow_type: str) -> None:
+        """Remove a route."""
+        await self.write(lambda tx, _: operating.delete_route(tx, workflow_type))
+
+    async def prune(self, ended_before_ms: int, *, bound: int = 500) -> list[tuple[int, list[str]]]:
+        """Delete old terminal runs, a bounded number at a time."""
+        return await self.write(lambda tx, _: operating.prune(tx, ended_before_ms, bound))
+
+    # questions
+
+    async def get(self, ref: Ref) -> Run:
+        """The run that ``ref`` names, as it is now."""
+        return await self.store.read(lambda tx: self._find(tx, ref))
+
+    async def story(self, ref: Ref) -> reads.Story:
+        """A run with everything that is known of it."""
+        return await self.store.read(lambda tx: reads.story(tx, self._find(tx, ref)))
+
+    async def find(self, by: reads.Filter) -> list[Run]:
+        """Runs, the newest first."""
+        return await self.store.read(lambda tx: tx.find_runs(by))
+
+    async def batch(self, batch: str) -> list[Run]:
+        """The runs of a batch, the oldest first."""
+        return await self.store.read(lambda tx: tx.batch_runs(batch))
+
+    async def events(self, after: int, limit: int = 1000) -> list[Event]:
+        """The event log behind a sequence number."""
+        return await self.store.read(lambda tx: tx.events_after(after, limit))
+
+    async def why(self, ref: Ref, around: reads.Surroundings) -> list[Wait]:
+        """Every reason that a run has not started or ended."""
+        return await self.read(lambda tx, ctx: reads.why(tx, ctx, self._find(tx, ref), around))
+
+    async def limits(self) -> list[reads.LimitUse]:
+        """Limits and their use."""
+        return await self.read(reads.limits)
+
+    async def stats(self, window_ms: int) -> reads.Stats:
+        """Numbers."""
+        return await self.read(lambda tx, ctx: reads.stats(tx, ctx, window_ms))
+
+    async def instances(self) -> list[Instance]:
+        """Every dispatcher that was not ended cleanly; whether it lives, its lock tells."""
+        return await self.store.read(lambda tx: tx.instances())
+
+    async def _on(self, ref: Ref, command: Callable[[Tx, Context, Run], T]) -> T:
+        return await self.write(lambda tx, ctx: command(tx, ctx, self._find(tx, ref)))
+
+    @staticmethod
+    def _find(tx: Tx, ref: Ref) -> Run:
+        return find_run(tx, ref.number if isinstance(ref, Run) else ref)

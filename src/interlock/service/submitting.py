@@ -1,0 +1,260 @@
+"""New runs: submit, retry, and the reconciliation of a batch with its backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from interlock.decide.lanes import Limited, lane_key, limited
+from interlock.decide.readiness import derived
+from interlock.domain.errors import Conflict, InvalidInput, NotFound
+from interlock.domain.run import Run
+from interlock.domain.states import TERMINAL, RunEvent, RunState
+from interlock.domain.task import Task
+from interlock.ports.store import Tx
+from interlock.service.context import OPERATOR, Context, find_run, lane_text, new_run_id
+from interlock.service.moves import change, need_ended, record
+
+LIMITED_META = "limited"
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """A task on its way in. ``key`` recognises it within its batch."""
+
+    task: Task
+    batch: str | None = None
+    key: str | None = None
+    retry_of: int | None = None
+    held: bool = False
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an item: a new run, or the unfinished one that has its unique key already."""
+
+    run: Run
+    created: bool
+
+
+def limited_now(tx: Tx, ctx: Context) -> Limited:
+    """The values that lanes are keyed by: as the last dispatcher set them, so that every process files runs alike."""
+    stored = tx.meta(LIMITED_META)
+    return limited(ctx.settings.limits) if stored is None else msgspec.json.decode(stored, type=Limited)
+
+
+def submit(tx: Tx, ctx: Context, items: Sequence[Item], *, by: str = OPERATOR) -> list[Submitted]:
+    """Queue ``items``, all or none. ``needs`` may name ids of the same call or batch, run ids, or ``#numbers``.
+
+    Raises :class:`InvalidInput` for a need on nothing or a cycle, :class:`Conflict` for a doubled id.
+    """
+    ids: dict[str, int] = {}
+    for index, item in enumerate(items):
+        if item.task.id is not None and ids.setdefault(item.task.id, index) != index:
+            raise Conflict(f"the id '{item.task.id}' is given twice", hint="ids are unique within a backlog")
+    _refuse_cycles([item.task for item in items], ids)
+    by_lane = limited_now(tx, ctx)
+    routes = tx.routes()
+    lanes: dict[str, int] = {}
+    done: list[Submitted] = []
+    for item in items:
+        task = item.task
+        if task.unique is not None and (twin := tx.run_by_unique_key(task.unique)) is not None:
+            done.append(Submitted(run=twin, created=False))
+            continue
+        lane = lane_text(lane_key(task, item.batch, by_lane))
+        if lane not in lanes:
+            lanes[lane] = tx.lane(lane)
+        route = routes.get(task.type) if task.type is not None else None
+        run = Run(
+            number=0,
+            id=new_run_id(ctx.rng),
+            state=RunState.QUEUED,
+            task=task,
+            content_hash=task.content_hash(),
+            batch=item.batch,
+            task_key=item.key,
+            unique_key=task.unique,
+            retry_of=item.retry_of,
+            base_priority=task.priority,
+            priority=task.priority + (route.priority if route is not None else 0),
+            lane=lanes[lane],
+            held=item.held,
+            needs_left=len(dict.fromkeys(task.needs)),
+            not_before_ms=task.not_before_ms,
+            created_ms=ctx.now_ms,
+        )
+        run = tx.add_run(derived(run, ctx.now_ms, ctx.settings))
+        data = None if item.retry_of is None else {"retry_of": item.retry_of}
+        record(tx, ctx, run, RunEvent.SUBMIT, by=by, before=None, data=data)
+        done.append(Submitted(run=run, created=True))
+    for index, item in enumerate(items):
+        if done[index].created and item.task.needs:
+            run = _tie(tx, ctx, item, done[index].run, ids, done)
+            done[index] = Submitted(run=run, created=True)
+    return done
+
+
+def _tie(tx: Tx, ctx: Context, item: Item, run: Run, ids: dict[str, int], done: Sequence[Submitted]) -> Run:
+    targets: dict[int, Run] = {}
+    for name in dict.fromkeys(item.task.needs):
+        need = _resolve(tx, item, name, ids, done)
+        if need.number == run.number:
+            raise InvalidInput(f"task '{item.task.title}' needs itself", hint="take it out of its needs")
+        targets[need.number] = need
+    if len(targets) != run.needs_left:
+        run = change(tx, ctx, run, needs_left=len(targets))
+    for need in targets.values():
+        tx.add_need(run.number, need.number, met=False)
+    for need in targets.values():
+        latest = tx.run(need.number)
+        if latest is not None and latest.state in TERMINAL and not run.terminal:
+            run = need_ended(tx, ctx, run, latest)
+    return run
+
+
+def _resolve(tx: Tx, item: Item, name: str, ids: dict[str, int], done: Sequence[Submitted]) -> Run:
+    if name in ids:
+        return done[ids[name]].run
+    if item.batch is not None:
+        known = tx.batch_latest(item.batch, f"id:{name}")
+        if known is not None:
+            return known
+    try:
+        return find_run(tx, name)
+    except NotFound as error:
+        raise InvalidInput(
+            f"task '{item.task.title}' needs '{name}', which is no task of this backlog and no run",
+            hint="write the id of a task, a run id or #NUMBER",
+        ) from error
+
+
+def _refuse_cycles(tasks: Sequence[Task], ids: dict[str, int]) -> None:
+    """Depth-first over the needs among ``tasks``; what is there already cannot point at what is new."""
+    state: dict[int, int] = {}
+    for start in range(len(tasks)):
+        if state.get(start):
+            continue
+        stack = [(start, iter(tasks[start].needs))]
+        state[start] = 1
+        while stack:
+            node, rest = stack[-1]
+            following = next((ids[name] for name in rest if name in ids), None)
+            if following is None:
+                state[node] = 2
+                stack.pop()
+            elif state.get(following) == 1:
+                path = [index for index, _ in stack]
+                circle = [*path[path.index(following) :], following]
+                names = " -> ".join(str(tasks[index].id) for index in circle)
+                raise InvalidInput(f"these tasks need each other in a circle: {names}", hint="break the circle")
+            elif not state.get(following):
+                state[following] = 1
+                stack.append((following, iter(tasks[following].needs)))
+
+
+def retry(tx: Tx, ctx: Context, run: Run, *, by: str = OPERATOR) -> Run:
+    """A new run of the task of a terminal one. Raises :class:`Conflict` when it has not ended."""
+    if not run.terminal:
+        raise Conflict(
+            f"run #{run.number} is {run.state}, not ended",
+            hint=f"it goes on by itself; `interlock why #{run.number}` says what it waits for",
+        )
+    # Its needs were met, or nobody would have run it; those that failed would end the new run before it began.
+    task = msgspec.structs.replace(run.task, needs=(), not_before_ms=None, priority=run.base_priority)
+    item = Item(task=task, batch=run.batch, key=run.task_key, retry_of=run.number)
+    made = submit(tx, ctx, [item], by=by)[0]
+    if not made.created:
+        raise Conflict(f"run #{made.run.number} has the unique key '{task.unique}' already")
+    return made.run
+
+
+class Standing(StrEnum):
+    """How a task of a backlog stands when the backlog is run (again)."""
+
+    NEW = "new"
+    GOING_ON = "going_on"
+    DONE = "done"
+    CHANGED = "changed"
+    FAILED = "failed"
+    RETRIED = "retried"
+    AGAIN = "again"
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A task of a backlog and the run that stands for it."""
+
+    standing: Standing
+    run: Run
+
+
+def reconcile_batch(
+    tx: Tx,
+    ctx: Context,
+    batch: str,
+    tasks: Sequence[tuple[str, Task]],
+    *,
+    retry_failed: bool,
+    again: bool,
+    by: str = OPERATOR,
+) -> list[Planned]:
+    """Bring the runs of a batch up to its backlog: new tasks are queued, known ones are recognised by their key.
+
+    ``tasks``: (key, task) in the order of the backlog. Nothing is run twice unless it was asked for.
+    """
+    standings: list[tuple[Standing, Run | None]] = []
+    for key, task in tasks:
+        known = tx.batch_latest(batch, key)
+        standings.append((_standing(known, task, retry_failed=retry_failed, again=again), known))
+    fresh = [
+        Item(
+            task=task,
+            batch=batch,
+            key=key,
+            retry_of=known.number if known is not None else None,
+        )
+        for (key, task), (standing, known) in zip(tasks, standings, strict=True)
+        if standing in (Standing.NEW, Standing.RETRIED, Standing.AGAIN)
+    ]
+    made = iter(submit(tx, ctx, fresh, by=by))
+    planned: list[Planned] = []
+    for (_, task), (standing, known) in zip(tasks, standings, strict=True):
+        if standing in (Standing.NEW, Standing.RETRIED, Standing.AGAIN):
+            planned.append(Planned(standing=standing, run=next(made).run))
+        else:
+            assert known is not None
+            if standing is Standing.GOING_ON and known.state is RunState.QUEUED and known.task.agent != task.agent:
+                planned.append(Planned(standing=standing, run=reassign(tx, ctx, known, task.agent)))
+            else:
+                planned.append(Planned(standing=standing, run=known))
+    return planned
+
+
+def _standing(known: Run | None, task: Task, *, retry_failed: bool, again: bool) -> Standing:
+    if known is None:
+        return Standing.NEW
+    if not known.terminal:
+        return Standing.GOING_ON
+    if again:
+        return Standing.AGAIN
+    if known.state is RunState.COMPLETED:
+        return Standing.DONE if known.content_hash == task.content_hash() else Standing.CHANGED
+    return Standing.RETRIED if retry_failed else Standing.FAILED
+
+
+def reassign(tx: Tx, ctx: Context, run: Run, agent: str | None) -> Run:
+    """Give a queued run to another agent."""
+    task = msgspec.structs.replace(run.task, agent=agent)
+    lane = tx.lane(lane_text(lane_key(task, run.batch, limited_now(tx, ctx))))
+    return change(tx, ctx, run, task=task, lane=lane)
+
+
+def rekey(tx: Tx, ctx: Context, after: int, limit: int) -> int | None:
+    """File up to ``limit`` queued runs with numbers over ``after`` under today's lanes. Returns where to go on, None at the end."""
+    by_lane = limited_now(tx, ctx)
+    runs = tx.queued_after(after, limit)
+    for run in runs:
+        lane = tx.lane(lane_text(lane_key(run.task, run.batch, by_lane)))
+        if lane != run.lane:
+            tx.save_run(run, msgspec.structs.replace(run, lane=lane))
+    return runs[-1].number if len(runs) == limit else None

@@ -1,0 +1,149 @@
+"""What the system itself does to runs: deadlines that pass, stops, takeovers, downtime."""
+
+from __future__ import annotations
+
+import msgspec
+
+from interlock.decide.outcome import Outcome, OutcomeKind, decide
+from interlock.decide.readiness import offer_timeout_ms
+from interlock.decide.staleness import Due, DueKind, decide_due
+from interlock.domain.run import Run, Stop
+from interlock.domain.states import Note, Reason, RunEvent, RunState, StopKind
+from interlock.ports.store import Tx
+from interlock.service.claims import end_attempt
+from interlock.service.context import SYSTEM, Context
+from interlock.service.dispatching import extend_offer
+from interlock.service.moves import change, move, record
+
+
+class Reaped(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reaper's look at a run led to."""
+
+    run: Run
+    due: Due
+
+
+def reap(tx: Tx, ctx: Context, bound: int) -> list[Reaped]:
+    """Look at every run whose time has come (up to ``bound``) and do what is due.
+
+    Decision and move are one transaction, so a renewal that commits first is seen, and wins.
+    """
+    done: list[Reaped] = []
+    for run in tx.due(ctx.now_ms, bound):
+        due = decide_due(run, ctx.now_ms, ctx.settings, fitting_agent_was_there=_was_there(tx, ctx, run))
+        done.append(Reaped(run=_carry_out(tx, ctx, run, due), due=due))
+    return done
+
+
+def _was_there(tx: Tx, ctx: Context, run: Run) -> bool:
+    if run.state is not RunState.DISPATCHED or run.offered_ms is None:
+        return False
+    since = min(run.offered_ms, ctx.now_ms - offer_timeout_ms(run.offers, ctx.settings))
+    return any(
+        (run.agent is None or agent is None or agent == run.agent)
+        and (not types or run.task.type is None or run.task.type in types)
+        for _, agent, types in tx.pullers_since(since)
+    )
+
+
+def _carry_out(tx: Tx, ctx: Context, run: Run, due: Due) -> Run:
+    reason = None if due.reason is None else str(due.reason)
+    match due.kind:
+        case DueKind.NOTHING | DueKind.WAKE:
+            # Its fields are what they should be; ready and due follow from them and the time.
+            return change(tx, ctx, run)
+        case DueKind.EXTEND_OFFER:
+            return extend_offer(tx, ctx, run)
+        case DueKind.REDISPATCH:
+            changes = {
+                "offers": run.offers + 1,
+                "offered_ms": ctx.now_ms,
+                "dispatch_count": run.dispatch_count + 1,
+            }
+            return move(tx, ctx, run, RunEvent.REDISPATCH, by=SYSTEM, message=due.message, changes=changes)
+        case DueKind.WITHDRAW:
+            backoff = {"not_before_ms": due.not_before_ms, "not_before_why": due.message}
+            return move(
+                tx,
+                ctx,
+                run,
+                RunEvent.WITHDRAW,
+                by=SYSTEM,
+                reason=reason,
+                message=due.message,
+                changes=backoff,
+            )
+        case DueKind.REJECT:
+            return move(tx, ctx, run, RunEvent.REJECT, by=SYSTEM, reason=reason, message=due.message)
+        case DueKind.TIME_OUT:
+            return move(tx, ctx, run, RunEvent.TIME_OUT, by=SYSTEM, reason=reason, message=due.message)
+        case DueKind.STOP:
+            assert due.stop is not None
+            return request_stop(tx, ctx, run, due.stop, reason=reason or "", message=due.message, by=SYSTEM)
+        case DueKind.LAPSE:
+            return _lapse(tx, ctx, run, due)
+
+
+def _lapse(tx: Tx, ctx: Context, run: Run, due: Due) -> Run:
+    attempt = tx.attempt(run.number, run.fence)
+    assert attempt is not None
+    if run.stop is not None:
+        outcome = decide(stop=run.stop, exit_status=None, result=None, result_fault=None, tail="")
+    else:
+        outcome = Outcome(kind=OutcomeKind.LAPSED, reason=Reason.LEASE_LAPSED, message=due.message)
+    return end_attempt(tx, ctx, run, attempt, outcome, by=SYSTEM)
+
+
+def request_stop(tx: Tx, ctx: Context, run: Run, kind: StopKind, *, reason: str, message: str, by: str) -> Run:
+    """Persist the intent to stop the live agent of a run. The first one stands; the run moves once its agent is gone."""
+    if not run.held_by_agent or run.stop is not None:
+        return run
+    stop = Stop(kind=kind, reason=reason, message=message, by=by, at_ms=ctx.now_ms)
+    run = change(tx, ctx, run, stop=stop)
+    record(tx, ctx, run, Note.STOP, by=by, before=run.state, reason=str(kind), message=message)
+    return run
+
+
+def adopt(tx: Tx, ctx: Context, number: int, *, old_owner: str, new_owner: str) -> Run | None:
+    """Take over a local claim whose owner is gone. None when somebody else was faster or the claim is over.
+
+    The caller has made sure that the old owner's lock is free; the comparison makes sure that it still is the owner.
+    """
+    run = tx.run(number)
+    if run is None or not run.held_by_agent or run.remote or run.owner != old_owner:
+        return None
+    return move(
+        tx,
+        ctx,
+        run,
+        RunEvent.ADOPT,
+        by=new_owner,
+        message=f"taken over from {old_owner}" if old_owner != new_owner else "taken up again after a restart",
+        changes={
+            "owner": new_owner,
+            "owner_epoch": run.owner_epoch + 1,
+            "lease_expires_ms": ctx.now_ms + ctx.settings.leases.local_ms,
+        },
+    )
+
+
+def forget_process(tx: Tx, ctx: Context, run: Run, *, by: str) -> Run:
+    """An operator vouches that the agent of a run is gone: its attempt is lost, the run goes on."""
+    attempt = tx.attempt(run.number, run.fence)
+    if not run.held_by_agent or attempt is None:
+        return run
+    if run.stop is not None:
+        outcome = decide(stop=run.stop, exit_status=None, result=None, result_fault=None, tail="")
+    else:
+        outcome = Outcome(kind=OutcomeKind.LOST, reason=Reason.PROCESS_LOST, message="declared gone by the operator")
+    return end_attempt(tx, ctx, run, attempt, outcome, by=by)
+
+
+def shift_deadlines(tx: Tx, ctx: Context, by_ms: int, *, backoffs: bool) -> None:
+    """Move every lease, claim and timeout deadline on; ``backoffs`` as well after a step of the clock."""
+    del ctx
+    if by_ms == 0:
+        return
+    tx.shift_deadlines(by_ms)
+    if backoffs:
+        tx.shift_backoffs(by_ms)

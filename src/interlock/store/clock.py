@@ -1,0 +1,63 @@
+"""The system's clocks behind :class:`interlock.ports.clock.Clock`."""
+
+from __future__ import annotations
+
+import time
+
+import trio
+
+
+class SystemClock:
+    """Wall time, anchored once and carried on by CLOCK_BOOTTIME: it counts a suspend and ignores steps of the wall clock."""
+
+    def __init__(self) -> None:
+        self._offset_ms = 0
+        self.reanchor()
+
+    @staticmethod
+    def _boot_ms() -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+    @staticmethod
+    def _wall_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    def now_ms(self) -> int:
+        """Unix milliseconds."""
+        return self._boot_ms() + self._offset_ms
+
+    def step_ms(self) -> int:
+        """How far the system's wall clock was moved since it was anchored."""
+        return self._wall_ms() - self.now_ms()
+
+    def reanchor(self) -> None:
+        """Follow the system's wall clock from where it is now."""
+        self._offset_ms = self._wall_ms() - self._boot_ms()
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Return once ``now_ms() >= at_ms``. Sleeps in pieces, since trio's own clock stands still in a suspend."""
+        while (left := at_ms - self.now_ms()) > 0:
+            await trio.sleep(min(left, 60_000) / 1000)
+
+
+class TrioClock:
+    """Time as trio tells it, for tests under MockClock: starts at ``start_ms`` and moves with the loop's clock."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self.start_ms = start_ms
+
+    def now_ms(self) -> int:
+        """Unix milliseconds."""
+        return self.start_ms + round(trio.current_time() * 1000)
+
+    def step_ms(self) -> int:
+        """It has no wall clock beside it."""
+        return 0
+
+    def reanchor(self) -> None:
+        """Nothing to follow."""
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Return once ``now_ms() >= at_ms``."""
+        while (left := at_ms - self.now_ms()) > 0:
+            await trio.sleep(left / 1000)

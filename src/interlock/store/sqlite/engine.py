@@ -1,0 +1,433 @@
+"""The SQLite engine: one writer with group commit, readers beside it, errors as what they mean.
+
+A writer thread owns the writing connection. It takes all work that waits, runs each piece in a savepoint of its own, commits
+once, and only then answers: what was answered is on disk. A piece that fails is undone alone; a commit that fails fails
+all of its pieces, and the writer is ready for the next.
+
+``inline=True`` does without the thread: work runs where it is called. Tests under a fake clock need that, since a thread does
+not hold their time; so does a program without a trio loop.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import outcome
+import trio
+
+from interlock.domain.crashpoints import crashpoint
+from interlock.domain.errors import Conflict, IllegalTransition, InterlockError, NotFound, Unavailable
+from interlock.store.bell import Bell
+from interlock.store.sqlite.schema import prepare
+from interlock.store.sqlite.transaction import SqliteTx
+
+T = TypeVar("T")
+
+DATABASE = "interlock.db"
+GROUP_LIMIT = 256
+READERS = 4
+BUSY_MS = 10_000
+CHECKPOINT_PAGES = 1000
+
+_MEANINGS = {
+    sqlite3.SQLITE_FULL: ("the disk is full", "free some space; Interlock goes on by itself"),
+    sqlite3.SQLITE_READONLY: (
+        "the database is read-only",
+        "check the permissions of the data folder and its mount",
+    ),
+    sqlite3.SQLITE_BUSY: (
+        "the database is busy: another program holds it",
+        "close what has it open (a sqlite3 shell?)",
+    ),
+    sqlite3.SQLITE_LOCKED: ("the database is locked", "close what has it open (a sqlite3 shell?)"),
+    sqlite3.SQLITE_CORRUPT: (
+        "the database is damaged",
+        "stop Interlock and put back a backup (`interlock backup` made it)",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        "the file is no database",
+        "stop Interlock and put back a backup (`interlock backup` made it)",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "the database cannot be opened",
+        "check that the data folder exists and is yours",
+    ),
+    sqlite3.SQLITE_IOERR: ("reading or writing the database failed", "check the disk"),
+    sqlite3.SQLITE_PERM: ("access to the database is denied", "check the permissions of the data folder"),
+    sqlite3.SQLITE_NOMEM: ("no memory is left", "free some memory; Interlock goes on by itself"),
+}
+
+
+def meaning(error: sqlite3.Error, path: Path) -> InterlockError | None:
+    """What a database error means to a user; None when it means a fault of ours."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return None
+    primary = code & 0xFF
+    if primary in _MEANINGS:
+        what, hint = _MEANINGS[primary]
+        return Unavailable(f"{what} ({path}: {error})", hint=hint)
+    if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+        text = str(error)
+        kind = IllegalTransition if text.startswith("illegal_transition") else Conflict
+        return kind(text.partition(": ")[2] or text)
+    return None
+
+
+class _Work(Generic[T]):
+    """A piece of work on its way to the writer, and the task that waits for its result."""
+
+    __slots__ = ("result", "task", "token", "work")
+
+    def __init__(self, work: Callable[[SqliteTx], T], task: trio.lowlevel.Task, token: trio.lowlevel.TrioToken) -> None:
+        self.work = work
+        self.task = task
+        self.token = token
+        self.result: outcome.Outcome[T] = outcome.Error(Unavailable("the writer never got to it"))
+
+
+def _deliver(group: list[_Work[Any]]) -> None:
+    for piece in group:
+        trio.lowlevel.reschedule(piece.task, piece.result)
+
+
+def _connect(path: Path, *, writing: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    # Without it, UPDATE ... RETURNING with triggers spills to a file at every statement.
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA cache_size = -32768")
+    if writing:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    else:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+class Listening:
+    """A place to wait for commits; joins those that come while nobody waits."""
+
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self.token = token
+        self._heard = trio.Event()
+
+    def hint(self) -> None:
+        """There was a commit."""
+        self._heard.set()
+
+    async def wait(self) -> None:
+        """Until there was a commit since the last call."""
+        await self._heard.wait()
+        self._heard = trio.Event()
+
+
+class SqliteStore:
+    """Durable state in ``interlock.db`` of a data folder; :class:`interlock.ports.store.Store`.
+
+    Raises :class:`NotFound` when the folder holds no database and ``create`` is not set, :class:`Unavailable` when it cannot be
+    used.
+    """
+
+    def __init__(self, folder: Path, *, create: bool = False, inline: bool = False) -> None:
+        self.folder = folder
+        self.path = folder / DATABASE
+        if not create and not self.path.exists():
+            raise NotFound(
+                f"no Interlock data in {folder}",
+                hint="`interlock init` makes it, or name its folder with --data",
+            )
+        try:
+            if create:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.migrated_from = prepare(self.path)
+            self._writer = _connect(self.path, writing=True)
+        except sqlite3.Error as error:
+            raise meaning(error, self.path) or error from error
+        except OSError as error:
+            raise Unavailable(
+                f"{folder}: {error.strerror}", hint="check that the folder exists and is yours"
+            ) from error
+        self._tx = SqliteTx(self._writer)
+        self._inline = inline
+        self.bell = Bell(folder / "bells")
+        self._listeners: set[Listening] = set()
+        self._readers: list[sqlite3.Connection] = []
+        self._reading = trio.CapacityLimiter(READERS)
+        self._queue: queue.SimpleQueue[_Work[Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._checkpointing = threading.Event()
+        self._closed = False
+        if not inline:
+            self._thread = threading.Thread(target=self._write_loop, name="interlock-writer", daemon=True)
+            self._thread.start()
+        self._checkpointer = threading.Thread(target=self._checkpoint_loop, name="interlock-checkpoint", daemon=True)
+        if not inline:
+            self._checkpointer.start()
+
+    # writing
+
+    async def write(self, work: Callable[[SqliteTx], T]) -> T:
+        """Run ``work`` in a transaction; returns once it is on disk. Not interrupted by cancellation: it may have happened."""
+        if self._inline:
+            await trio.lowlevel.checkpoint()
+            return self.write_now(work)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        piece = _Work(work, trio.lowlevel.current_task(), trio.lowlevel.current_trio_token())
+        self._queue.put(piece)
+
+        def stay(_: Any) -> trio.lowlevel.Abort:
+            return trio.lowlevel.Abort.FAILED
+
+        answer: Any = await trio.lowlevel.wait_task_rescheduled(stay)
+        return cast("T", answer)
+
+    def write_now(self, work: Callable[[SqliteTx], T]) -> T:
+        """The same without a loop: on this thread, at once. Only for an ``inline`` store."""
+        if self._closed:
+            raise Unavailable("the store is closed")
+        (result,) = self._commit([work])
+        self._announce()
+        return result.unwrap()
+
+    def _commit(self, works: list[Callable[[SqliteTx], Any]]) -> list[outcome.Outcome[Any]]:
+        """Run ``works`` in one transaction, each in a savepoint, and commit."""
+        connection = self._writer
+        results: list[outcome.Outcome[Any]] = []
+        self._tx.wrote_events = False
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            results.extend([self._piece(work) for work in works])
+            crashpoint("before_commit")
+            connection.execute("COMMIT")
+            crashpoint("after_commit")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self._tx.wrote_events = False
+            refused = meaning(error, self.path) or Unavailable(f"the database refused the commit: {error}")
+            return [outcome.Error(refused) for _ in works]
+        return results
+
+    def _piece(self, work: Callable[[SqliteTx], Any]) -> outcome.Outcome[Any]:
+        connection = self._writer
+        connection.execute("SAVEPOINT piece")
+        try:
+            value = work(self._tx)
+        except Exception as error:
+            if not connection.in_transaction:
+                # SQLite itself rolled everything back (disk full, out of memory): no piece of the group stands.
+                if isinstance(error, sqlite3.Error):
+                    raise
+                raise sqlite3.OperationalError(f"the transaction was rolled back: {error}") from error
+            connection.execute("ROLLBACK TO piece")
+            connection.execute("RELEASE piece")
+            if isinstance(error, sqlite3.Error):
+                refused = meaning(error, self.path)
+                if isinstance(refused, Unavailable):
+                    raise
+                return outcome.Error(refused or error)
+            return outcome.Error(error)
+        connection.execute("RELEASE piece")
+        return outcome.Value(value)
+
+    def _write_loop(self) -> None:
+        while True:
+            first = self._queue.get()
+            if first is None:
+                return
+            group = [first]
+            last = False
+            while len(group) < GROUP_LIMIT:
+                try:
+                    piece = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if piece is None:
+                    last = True
+                    break
+                group.append(piece)
+            for piece, result in zip(group, self._commit([piece.work for piece in group]), strict=True):
+                piece.result = result
+            self._answer(group)
+            self._announce()
+            if last:
+                return
+
+    def _answer(self, group: list[_Work[Any]]) -> None:
+        by_loop: dict[trio.lowlevel.TrioToken, list[_Work[Any]]] = {}
+        for piece in group:
+            by_loop.setdefault(piece.token, []).append(piece)
+        for token, pieces in by_loop.items():
+            try:
+                token.run_sync_soon(_deliver, pieces)
+            except trio.RunFinishedError:
+                continue
+
+    def _announce(self) -> None:
+        if not self._tx.wrote_events:
+            return
+        self._tx.wrote_events = False
+        self._checkpointing.set()
+        for listener in tuple(self._listeners):
+            listener.hint() if self._inline else self._hint_from_thread(listener)
+        self.bell.ring()
+
+    def _hint_from_thread(self, listener: Listening) -> None:
+        try:
+            listener.token.run_sync_soon(listener.hint, idempotent=True)
+        except trio.RunFinishedError:
+            self._listeners.discard(listener)
+
+    # reading
+
+    async def read(self, work: Callable[[SqliteTx], T]) -> T:
+        """Run ``work`` on a snapshot, on a connection of its own."""
+        if self._inline:
+            await trio.lowlevel.checkpoint()
+            return self.read_now(work)
+        return await trio.to_thread.run_sync(partial(self.read_now, work), limiter=self._reading)
+
+    def read_now(self, work: Callable[[SqliteTx], T]) -> T:
+        """The same on this thread."""
+        try:
+            connection = self._readers.pop() if self._readers else _connect(self.path, writing=False)
+        except sqlite3.Error as error:
+            raise meaning(error, self.path) or error from error
+        try:
+            connection.execute("BEGIN")
+            try:
+                return work(SqliteTx(connection))
+            finally:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise meaning(error, self.path) or error from error
+        finally:
+            if self._closed or connection.in_transaction:
+                connection.close()
+            else:
+                self._readers.append(connection)
+
+    # commits of this process and of others
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[Listening]:
+        """Listen for commits of this process (at once), of others (by the bell)."""
+        listening = Listening(trio.lowlevel.current_trio_token())
+        self._listeners.add(listening)
+        try:
+            async with trio.open_nursery() as nursery:
+                heard = self.bell.listen()
+                if heard is not None:
+                    nursery.start_soon(self._hear, heard[0], listening)
+                try:
+                    yield listening
+                finally:
+                    nursery.cancel_scope.cancel()
+                    if heard is not None:
+                        heard[1]()
+        finally:
+            self._listeners.discard(listening)
+
+    @staticmethod
+    async def _hear(heard: Any, listening: Listening) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(heard)
+            while True:
+                try:
+                    heard.recv(16)
+                except BlockingIOError:
+                    break
+            listening.hint()
+
+    # upkeep
+
+    def _checkpoint_loop(self) -> None:
+        """Move committed pages from the WAL into the file in the background, so that no commit has to wait for it."""
+        try:
+            with _connect(self.path, writing=True) as connection:
+                while True:
+                    self._checkpointing.wait()
+                    self._checkpointing.clear()
+                    if self._closed:
+                        break
+                    self._checkpoint(connection)
+            connection.close()
+        except sqlite3.Error:
+            # The writer meets the same trouble and reports it; the next start moves the pages.
+            return
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        wal = self.path.with_name(f"{DATABASE}-wal")
+        try:
+            if wal.stat().st_size < CHECKPOINT_PAGES * 4096:
+                return
+        except OSError:
+            return
+        try:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.OperationalError:
+            return
+
+    def backup(self, target: Path) -> None:
+        """Copy the database while it is in use. The copy gets a generation of its own, so that its fences are told apart."""
+        if target.exists():
+            raise Conflict(f"{target} is there already", hint="name a new file")
+        part = target.with_name(f"{target.name}.part")
+        try:
+            source = _connect(self.path, writing=False)
+            copy = sqlite3.connect(part, isolation_level=None)
+            try:
+                source.backup(copy, pages=4096)
+                copy.execute("UPDATE meta SET value = lower(hex(randomblob(3))) WHERE key = 'generation'")
+                copy.execute("PRAGMA journal_mode = DELETE")
+            finally:
+                copy.close()
+                source.close()
+            part.replace(target)
+        except sqlite3.Error as error:
+            raise meaning(error, target) or error from error
+        except OSError as error:
+            raise Unavailable(
+                f"{target}: {error.strerror}", hint="name a file in a folder that you can write"
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def integrity_faults(self) -> list[str]:
+        """What SQLite finds wrong with the file (integrity and foreign keys); empty when nothing."""
+
+        def check(tx: SqliteTx) -> list[str]:
+            rows = [row[0] for row in tx.connection.execute("PRAGMA integrity_check(20)")]
+            faults = [] if rows == ["ok"] else [str(row) for row in rows]
+            faults += [
+                f"{row[0]} row {row[1]} points nowhere" for row in tx.connection.execute("PRAGMA foreign_key_check")
+            ]
+            return faults
+
+        return self.read_now(check)
+
+    def close(self) -> None:
+        """Finish what is queued and let go of the file."""
+        if self._closed:
+            return
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+        self._closed = True
+        self._checkpointing.set()
+        if not self._inline:
+            self._checkpointer.join(timeout=5)
+        self._writer.close()
+        for connection in self._readers:
+            connection.close()
+        self._readers.clear()
+        self.bell.close()

@@ -1,0 +1,262 @@
+-- Every query of the store, named. {run}, {attempt}, {event}, {route}, {instance}, {health} stand for the columns of that value,
+-- in the order of its fields; {..._values} for as many placeholders.
+
+-- name: run
+-- By number.
+SELECT {run} FROM runs WHERE number = ?;
+
+-- name: run_by_id
+SELECT {run} FROM runs WHERE id = ?;
+
+-- name: runs_by_prefix
+-- Two are enough to know that a prefix is not unique. The upper bound is the prefix with its end made greatest.
+SELECT {run} FROM runs WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT 3;
+
+-- name: run_by_unique_key
+SELECT {run} FROM runs WHERE unique_key = ? AND ended_ms IS NULL;
+
+-- name: batch_latest
+-- The newest run of a task of a batch.
+SELECT {run} FROM runs WHERE batch = ? AND task_key = ? ORDER BY number DESC LIMIT 1;
+
+-- name: batch_runs
+SELECT {run} FROM runs WHERE batch = ? ORDER BY number;
+
+-- name: batches
+SELECT DISTINCT batch FROM runs WHERE batch IS NOT NULL;
+
+-- name: live_runs
+-- Dispatched, claimed, running.
+SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('dispatched', 'claimed', 'running') ORDER BY number;
+
+-- name: live_runs_owned
+SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ? ORDER BY number;
+
+-- name: queued_after
+-- Queued runs in the order of their numbers, for work in batches.
+SELECT {run} FROM runs WHERE ended_ms IS NULL AND state = 'queued' AND number > ? ORDER BY number LIMIT ?;
+
+-- name: lane_head
+-- The run that goes first in a lane.
+SELECT {run} FROM runs WHERE lane = ? AND ready = 1 ORDER BY priority DESC, score DESC, number LIMIT 1;
+
+-- name: lanes_from
+-- Heads of lanes in the order in which they want to start.
+SELECT id, key, head_number, head_priority, head_score FROM lanes
+WHERE head_number IS NOT NULL
+ORDER BY head_priority DESC, head_score DESC, head_number LIMIT ?;
+
+-- name: lanes_after
+-- The same from behind a head on. The first comparison gives the index its starting point.
+SELECT id, key, head_number, head_priority, head_score FROM lanes
+WHERE head_number IS NOT NULL AND head_priority <= ?1
+  AND (head_priority < ?1 OR head_score < ?2 OR (head_score = ?2 AND head_number > ?3))
+ORDER BY head_priority DESC, head_score DESC, head_number LIMIT ?4;
+
+-- name: lane_rank
+-- How many ready runs of a lane go before one, counted up to a bound.
+SELECT count(*) FROM (
+  SELECT 1 FROM runs WHERE lane = ?1 AND ready = 1
+    AND (priority > ?2 OR (priority = ?2 AND (score > ?3 OR (score = ?3 AND number < ?4)))) LIMIT ?5);
+
+-- name: lane_by_key
+SELECT id FROM lanes WHERE key = ?;
+
+-- name: add_lane
+INSERT INTO lanes (key) VALUES (?) RETURNING id;
+
+-- name: drop_empty_lanes
+-- One pass over the runs, for use when rows are deleted anyway.
+DELETE FROM lanes WHERE head_number IS NULL AND id NOT IN (SELECT lane FROM runs);
+
+-- name: offers_push
+-- Offers that a dispatcher is to claim for a local agent itself.
+SELECT {run} FROM runs WHERE ended_ms IS NULL AND state = 'dispatched' AND pull = 0 ORDER BY number LIMIT ?;
+
+-- name: offers_pull
+SELECT {run} FROM runs WHERE ended_ms IS NULL AND state = 'dispatched' AND pull = 1 ORDER BY priority DESC, score DESC, number LIMIT ?;
+
+-- name: next_due
+SELECT min(due_ms) FROM runs WHERE due_ms IS NOT NULL;
+
+-- name: due
+SELECT {run} FROM runs WHERE due_ms IS NOT NULL AND due_ms <= ? ORDER BY due_ms LIMIT ?;
+
+-- name: shift_deadlines
+-- Downtime and clock steps count against nobody: what was left of every lease, claim and timeout is left again.
+UPDATE runs SET
+  lease_expires_ms = lease_expires_ms + ?1,
+  timeout_at_ms = timeout_at_ms + ?1,
+  offered_ms = offered_ms + ?1,
+  claimed_ms = claimed_ms + ?1,
+  due_ms = due_ms + ?1
+WHERE ended_ms IS NULL AND state IN ('dispatched', 'claimed', 'running');
+
+-- name: shift_backoffs
+-- A backoff is a length of time; a time that somebody asked for stays where it is.
+UPDATE runs SET not_before_ms = not_before_ms + ?1, due_ms = due_ms + ?1
+WHERE ended_ms IS NULL AND state = 'queued' AND due_ms IS NOT NULL AND not_before_why IS NOT NULL;
+
+-- name: count_states
+-- Unfinished runs are few beside the finished ones and have an index of their own.
+SELECT state, count(*) FROM runs WHERE ended_ms IS NULL GROUP BY state;
+
+-- name: count_all_states
+SELECT state, count(*) FROM runs GROUP BY state;
+
+-- name: count_batch_states
+SELECT state, count(*) FROM runs WHERE batch = ? GROUP BY state;
+
+-- name: set_route_priority
+UPDATE runs SET priority = base_priority + ? WHERE state = 'queued' AND ended_ms IS NULL AND workflow_type = ?;
+
+-- name: durations
+-- What stats are made of: the newest ended attempts.
+SELECT a.claimed_ms - r.created_ms, a.started_ms - a.claimed_ms, a.ended_ms - a.claimed_ms, a.state
+FROM runs r JOIN attempts a ON a.run = r.number WHERE r.ended_ms >= ? ORDER BY r.ended_ms DESC LIMIT ?;
+
+-- name: prunable
+SELECT number FROM runs WHERE ended_ms IS NOT NULL AND ended_ms < ? ORDER BY ended_ms LIMIT ?;
+
+-- name: delete_run
+DELETE FROM runs WHERE number = ?;
+
+-- name: add_attempt
+INSERT INTO attempts ({attempt}) VALUES ({attempt_values});
+
+-- name: attempt
+SELECT {attempt} FROM attempts WHERE run = ? AND fence = ?;
+
+-- name: attempts
+SELECT {attempt} FROM attempts WHERE run = ? ORDER BY fence;
+
+-- name: attempt_by_request
+SELECT {attempt} FROM attempts WHERE run = ? AND request_id = ?;
+
+-- name: add_event
+INSERT INTO run_events (run, event, from_state, to_state, at_ms, by, fence, reason, message, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: events_of
+SELECT {event} FROM run_events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?;
+
+-- name: events_after
+SELECT {event} FROM run_events WHERE seq > ? ORDER BY seq LIMIT ?;
+
+-- name: last_seq
+SELECT max(seq) FROM run_events;
+
+-- name: take_slot
+INSERT INTO slots (run, key) VALUES (?, ?);
+
+-- name: slots_of
+SELECT key FROM slots WHERE run = ? ORDER BY key;
+
+-- name: slot_holders
+SELECT r.number, r.id, r.title, r.state FROM slots s JOIN runs r ON r.number = s.run WHERE s.key = ? ORDER BY r.number LIMIT ?;
+
+-- name: used
+SELECT key, used FROM slot_counts WHERE used > 0;
+
+-- name: recount
+SELECT key, count(*) FROM slots GROUP BY key;
+
+-- name: drop_slot_counts
+DELETE FROM slot_counts;
+
+-- name: fill_slot_counts
+INSERT INTO slot_counts (key, used) SELECT key, count(*) FROM slots GROUP BY key;
+
+-- name: stray_slots
+SELECT s.run, s.key FROM slots s LEFT JOIN runs r ON r.number = s.run
+WHERE r.number IS NULL OR r.state NOT IN ('dispatched', 'claimed', 'running');
+
+-- name: drop_slot
+DELETE FROM slots WHERE run = ? AND key = ?;
+
+-- name: active_without_slots
+SELECT number FROM runs r WHERE ended_ms IS NULL AND state IN ('dispatched', 'claimed', 'running')
+  AND NOT EXISTS (SELECT 1 FROM slots s WHERE s.run = r.number AND s.key = 'global');
+
+-- name: stray_events
+SELECT count(*) FROM run_events e WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.number = e.run);
+
+-- name: add_need
+INSERT INTO needs (run, need, met) VALUES (?, ?, ?);
+
+-- name: needs_of
+SELECT need, met FROM needs WHERE run = ? ORDER BY need;
+
+-- name: dependants
+SELECT run FROM needs WHERE need = ? AND met = 0 ORDER BY run;
+
+-- name: meet_need
+UPDATE needs SET met = 1 WHERE run = ? AND need = ?;
+
+-- name: routes
+SELECT {route} FROM workflow_agent_routing ORDER BY workflow_type;
+
+-- name: put_route
+INSERT INTO workflow_agent_routing ({route}) VALUES ({route_values})
+ON CONFLICT (workflow_type) DO UPDATE SET agent_id = excluded.agent_id, priority = excluded.priority,
+  max_concurrent = excluded.max_concurrent, timeout_minutes = excluded.timeout_minutes,
+  stall_minutes = excluded.stall_minutes;
+
+-- name: delete_route
+DELETE FROM workflow_agent_routing WHERE workflow_type = ?;
+
+-- name: instances
+SELECT {instance} FROM instances ORDER BY ordinal, id;
+
+-- name: put_instance
+INSERT INTO instances ({instance}) VALUES ({instance_values})
+ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, boot_id = excluded.boot_id,
+  ordinal = excluded.ordinal, state = excluded.state, scope = excluded.scope, wanted = excluded.wanted,
+  started_ms = excluded.started_ms, seen_ms = excluded.seen_ms, version = excluded.version, note = excluded.note;
+
+-- name: set_instance_wanted
+UPDATE instances SET wanted = ? WHERE id = ?;
+
+-- name: set_instance_seen
+UPDATE instances SET seen_ms = ? WHERE id = ?;
+
+-- name: set_instance_state
+UPDATE instances SET state = ?, note = ? WHERE id = ?;
+
+-- name: delete_instance
+DELETE FROM instances WHERE id = ?;
+
+-- name: healths
+SELECT {health} FROM agent_health ORDER BY agent;
+
+-- name: put_health
+INSERT INTO agent_health ({health}) VALUES ({health_values})
+ON CONFLICT (agent) DO UPDATE SET reason = excluded.reason, retry_ms = excluded.retry_ms, tries = excluded.tries;
+
+-- name: delete_health
+DELETE FROM agent_health WHERE agent = ?;
+
+-- name: adhoc_agents
+SELECT name, spec FROM adhoc_agents ORDER BY name;
+
+-- name: put_adhoc_agent
+INSERT INTO adhoc_agents (name, spec) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec;
+
+-- name: put_puller
+INSERT INTO pullers (holder, agent, types, seen_ms) VALUES (?, ?, ?, ?)
+ON CONFLICT (holder) DO UPDATE SET agent = excluded.agent, types = excluded.types, seen_ms = excluded.seen_ms;
+
+-- name: pullers_since
+SELECT holder, agent, types FROM pullers WHERE seen_ms >= ?;
+
+-- name: drop_pullers
+DELETE FROM pullers WHERE seen_ms < ?;
+
+-- name: meta
+SELECT value FROM meta WHERE key = ?;
+
+-- name: set_meta
+INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: delete_meta
+DELETE FROM meta WHERE key = ?;

@@ -1,0 +1,101 @@
+"""Values to rows and back. A column is a field; what SQLite has no type for is JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from interlock.domain.run import (
+    AgentHealth,
+    Attempt,
+    Event,
+    Instance,
+    ProcessIdentity,
+    Route,
+    Run,
+    Stop,
+    Usage,
+)
+from interlock.domain.states import AttemptState, RunState
+from interlock.domain.task import Task
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_encoder = msgspec.json.Encoder()
+
+
+def to_json(value: Any) -> str | None:
+    """JSON text of a value; NULL for None."""
+    return None if value is None else _encoder.encode(value).decode()
+
+
+def _json(kind: Any) -> Callable[[str], Any]:
+    return msgspec.json.Decoder(kind).decode
+
+
+class Rows(Generic[T]):
+    """The two directions for one kind of value."""
+
+    def __init__(
+        self, kind: type[T], readers: dict[str, Callable[[Any], Any]], json_fields: Sequence[str] = ()
+    ) -> None:
+        self.kind = kind
+        self.fields: tuple[str, ...] = kind.__struct_fields__
+        self._readers = [(self.fields.index(name), read) for name, read in readers.items()]
+        self._json = frozenset(json_fields)
+
+    def read(self, row: Sequence[Any]) -> T:
+        """The value of a row."""
+        cells = list(row)
+        for index, read in self._readers:
+            if cells[index] is not None:
+                cells[index] = read(cells[index])
+        return self.kind(**dict(zip(self.fields, cells, strict=True)))
+
+    def cell(self, name: str, value: Any) -> Any:
+        """What goes into column ``name`` for ``value``."""
+        if name in self._json:
+            return to_json(value)
+        return int(value) if isinstance(value, bool) else value
+
+    def write(self, value: T) -> list[Any]:
+        """All cells of a value."""
+        return [self.cell(name, getattr(value, name)) for name in self.fields]
+
+    def changes(self, old: T, new: T) -> tuple[tuple[str, ...], list[Any]]:
+        """Names and cells of the fields in which ``new`` differs."""
+        names = [name for name in self.fields if getattr(old, name) != getattr(new, name)]
+        return tuple(names), [self.cell(name, getattr(new, name)) for name in names]
+
+
+RUNS = Rows(
+    Run,
+    {
+        "state": RunState,
+        "task": _json(Task),
+        "stop": _json(Stop),
+        "result": _json(Any),
+        "ready": bool,
+        "held": bool,
+        "pull": bool,
+        "remote": bool,
+    },
+    ("task", "stop", "result"),
+)
+ATTEMPTS = Rows(
+    Attempt,
+    {
+        "state": AttemptState,
+        "remote": bool,
+        "process": _json(ProcessIdentity),
+        "usage": _json(Usage),
+        "result": _json(Any),
+    },
+    ("process", "usage", "result"),
+)
+EVENTS = Rows(Event, {"data": _json(dict[str, Any])}, ("data",))
+ROUTES = Rows(Route, {})
+INSTANCES = Rows(Instance, {})
+HEALTHS = Rows(AgentHealth, {})

@@ -1,0 +1,337 @@
+"""The statements of one transaction on a SQLite connection: :class:`interlock.ports.store.Tx` for this engine."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.domain.run import AgentHealth, Attempt, Event, Instance, Lane, Route, Run
+from interlock.domain.settings import Agent
+from interlock.ports.store import RunFilter
+from interlock.store.sqlite.queries import SQL
+from interlock.store.sqlite.rows import ATTEMPTS, EVENTS, HEALTHS, INSTANCES, ROUTES, RUNS, Rows, to_json
+
+_RUN_COLUMNS = ", ".join(RUNS.fields)
+_INSERTED = tuple(name for name in RUNS.fields if name != "number")
+_ADD_RUN = f"INSERT INTO runs ({', '.join(_INSERTED)}) VALUES ({', '.join('?' * len(_INSERTED))}) RETURNING number"  # noqa: S608 - column names
+
+
+class SqliteTx:
+    """One transaction. ``wrote_events`` tells the engine that others have something to hear of."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._execute = connection.execute
+        self.wrote_events = False
+        self._updates: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def _all(self, name: str, *values: Any) -> list[Any]:
+        return self._execute(SQL[name], values).fetchall()
+
+    def _one(self, name: str, *values: Any) -> Any:
+        return self._execute(SQL[name], values).fetchone()
+
+    def _do(self, name: str, *values: Any) -> int:
+        return self._execute(SQL[name], values).rowcount
+
+    def _runs(self, name: str, *values: Any) -> list[Run]:
+        return [RUNS.read(row) for row in self._all(name, *values)]
+
+    def _a_run(self, name: str, *values: Any) -> Run | None:
+        row = self._one(name, *values)
+        return None if row is None else RUNS.read(row)
+
+    def _save(self, table: str, rows: Rows[Any], key: dict[str, Any], old: Any, new: Any) -> None:
+        # The one statement that is not in queries.sql: which columns a move changes depends on the move.
+        names, cells = rows.changes(old, new)
+        if not names:
+            return
+        sql = self._updates.get((table, names))
+        if sql is None:
+            assignments = ", ".join(f"{name} = ?" for name in names)
+            where = " AND ".join(f"{name} = ?" for name in key)
+            sql = self._updates[table, names] = f"UPDATE {table} SET {assignments} WHERE {where}"  # noqa: S608
+        changed = self._execute(sql, (*cells, *key.values())).rowcount
+        if changed != 1:
+            raise sqlite3.IntegrityError(f"{table} {tuple(key.values())}: not there to be changed")
+
+    # runs
+
+    def add_run(self, run: Run) -> Run:
+        cells = [RUNS.cell(name, getattr(run, name)) for name in _INSERTED]
+        (number,) = self._execute(_ADD_RUN, cells).fetchone()
+        return msgspec.structs.replace(run, number=number)
+
+    def save_run(self, old: Run, new: Run) -> None:
+        self._save("runs", RUNS, {"number": old.number, "state": old.state, "fence": old.fence}, old, new)
+
+    def run(self, number: int) -> Run | None:
+        return self._a_run("run", number)
+
+    def run_by_id(self, run_id: str) -> Run | None:
+        return self._a_run("run_by_id", run_id)
+
+    def runs_by_prefix(self, prefix: str) -> list[Run]:
+        return self._runs("runs_by_prefix", prefix)
+
+    def run_by_unique_key(self, key: str) -> Run | None:
+        return self._a_run("run_by_unique_key", key)
+
+    def batch_latest(self, batch: str, task_key: str) -> Run | None:
+        return self._a_run("batch_latest", batch, task_key)
+
+    def batch_runs(self, batch: str) -> list[Run]:
+        return self._runs("batch_runs", batch)
+
+    def live_runs(self) -> list[Run]:
+        return self._runs("live_runs")
+
+    def live_runs_owned(self, owner: str) -> list[Run]:
+        return self._runs("live_runs_owned", owner)
+
+    def queued_after(self, number: int, limit: int) -> list[Run]:
+        return self._runs("queued_after", number, limit)
+
+    def find_runs(self, by: RunFilter) -> list[Run]:
+        terms: list[str] = []
+        values: list[Any] = []
+        if by.states:
+            terms.append(f"state IN ({', '.join('?' * len(by.states))})")
+            values.extend(by.states)
+        for column, value in (("batch", by.batch), ("project", by.project), ("workflow_type", by.type)):
+            if value is not None:
+                terms.append(f"{column} = ?")
+                values.append(value)
+        if by.tag is not None:
+            terms.append("EXISTS (SELECT 1 FROM json_each(task, '$.tags') WHERE json_each.value = ?)")
+            values.append(by.tag)
+        if by.before is not None:
+            terms.append("number < ?")
+            values.append(by.before)
+        where = f" WHERE {' AND '.join(terms)}" if terms else ""
+        sql = f"SELECT {_RUN_COLUMNS} FROM runs{where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - names
+        return [RUNS.read(row) for row in self._execute(sql, (*values, by.limit)).fetchall()]
+
+    def count_states(self, *, batch: str | None = None, finished: bool = True) -> dict[str, int]:
+        if batch is not None:
+            return dict(self._all("count_batch_states", batch))
+        return dict(self._all("count_all_states" if finished else "count_states"))
+
+    def prunable(self, ended_before_ms: int, limit: int) -> list[int]:
+        return [number for (number,) in self._all("prunable", ended_before_ms, limit)]
+
+    def delete_run(self, number: int) -> None:
+        self._do("delete_run", number)
+
+    # the queue
+
+    def lane(self, key: str) -> int:
+        row = self._one("lane_by_key", key) or self._one("add_lane", key)
+        return int(row[0])
+
+    def lane_head(self, lane: int) -> Run | None:
+        return self._a_run("lane_head", lane)
+
+    def lanes(self, limit: int, after: Lane | None = None) -> list[Lane]:
+        if after is None:
+            rows = self._all("lanes_from", limit)
+        else:
+            rows = self._all("lanes_after", after.head_priority, after.head_score, after.head_number, limit)
+        return [
+            Lane(id=lane, key=key, head_number=number, head_priority=priority, head_score=score)
+            for lane, key, number, priority, score in rows
+        ]
+
+    def lane_rank(self, run: Run, limit: int) -> int:
+        return int(self._one("lane_rank", run.lane, run.priority, run.score, run.number, limit)[0])
+
+    def drop_empty_lanes(self) -> None:
+        self._do("drop_empty_lanes")
+
+    def offers(self, *, pull: bool, limit: int) -> list[Run]:
+        return self._runs("offers_pull" if pull else "offers_push", limit)
+
+    def set_route_priority(self, workflow_type: str, priority: int) -> None:
+        self._do("set_route_priority", priority, workflow_type)
+
+    # deadlines
+
+    def next_due_ms(self) -> int | None:
+        due: int | None = self._one("next_due")[0]
+        return due
+
+    def due(self, now_ms: int, limit: int) -> list[Run]:
+        return self._runs("due", now_ms, limit)
+
+    def shift_deadlines(self, by_ms: int) -> None:
+        self._do("shift_deadlines", by_ms)
+
+    def shift_backoffs(self, by_ms: int) -> None:
+        self._do("shift_backoffs", by_ms)
+
+    # attempts
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        self._do("add_attempt", *ATTEMPTS.write(attempt))
+
+    def save_attempt(self, old: Attempt, new: Attempt) -> None:
+        self._save("attempts", ATTEMPTS, {"run": old.run, "fence": old.fence}, old, new)
+
+    def attempt(self, run: int, fence: int) -> Attempt | None:
+        row = self._one("attempt", run, fence)
+        return None if row is None else ATTEMPTS.read(row)
+
+    def attempts(self, run: int) -> list[Attempt]:
+        return [ATTEMPTS.read(row) for row in self._all("attempts", run)]
+
+    def attempt_by_request(self, run: int, request_id: str) -> Attempt | None:
+        row = self._one("attempt_by_request", run, request_id)
+        return None if row is None else ATTEMPTS.read(row)
+
+    # events
+
+    def add_event(self, event: Event) -> None:
+        self.wrote_events = True
+        self._do(
+            "add_event",
+            event.run,
+            event.event,
+            event.from_state,
+            event.to_state,
+            event.at_ms,
+            event.by,
+            event.fence,
+            event.reason,
+            event.message,
+            to_json(event.data),
+        )
+
+    def events_of(self, run: int, after: int = 0, limit: int = 10_000) -> list[Event]:
+        return [EVENTS.read(row) for row in self._all("events_of", run, after, limit)]
+
+    def events_after(self, seq: int, limit: int) -> list[Event]:
+        return [EVENTS.read(row) for row in self._all("events_after", seq, limit)]
+
+    def last_seq(self) -> int:
+        return int(self._one("last_seq")[0] or 0)
+
+    # slots
+
+    def take_slots(self, run: int, keys: Iterable[str]) -> None:
+        self.connection.executemany(SQL["take_slot"], [(run, key) for key in keys])
+
+    def slots_of(self, run: int) -> list[str]:
+        return [key for (key,) in self._all("slots_of", run)]
+
+    def slot_holders(self, key: str, limit: int) -> list[tuple[int, str, str, str]]:
+        return [
+            (number, run_id, title, state) for number, run_id, title, state in self._all("slot_holders", key, limit)
+        ]
+
+    def used(self) -> dict[str, int]:
+        return dict(self._all("used"))
+
+    def recount(self) -> dict[str, int]:
+        return dict(self._all("recount"))
+
+    def slot_faults(self) -> list[str]:
+        faults = [f"run {number} holds slot '{key}' without being active" for number, key in self._all("stray_slots")]
+        faults += [f"run {number} is active without a slot" for (number,) in self._all("active_without_slots")]
+        counted, kept = self.recount(), self.used()
+        for key in sorted(counted.keys() | kept.keys()):
+            if counted.get(key, 0) != kept.get(key, 0):
+                faults.append(f"slot '{key}': {kept.get(key, 0)} in the books, {counted.get(key, 0)} by a recount")
+        return faults
+
+    def repair_slots(self) -> None:
+        for number, key in self._all("stray_slots"):
+            self._do("drop_slot", number, key)
+        self._do("drop_slot_counts")
+        self._do("fill_slot_counts")
+
+    # needs
+
+    def add_need(self, run: int, need: int, *, met: bool) -> None:
+        self._do("add_need", run, need, int(met))
+
+    def needs_of(self, run: int) -> list[tuple[int, bool]]:
+        return [(need, bool(met)) for need, met in self._all("needs_of", run)]
+
+    def dependants(self, need: int) -> list[int]:
+        return [run for (run,) in self._all("dependants", need)]
+
+    def meet_need(self, run: int, need: int) -> None:
+        self._do("meet_need", run, need)
+
+    # what stands beside runs
+
+    def routes(self) -> dict[str, Route]:
+        return {route.workflow_type: route for route in map(ROUTES.read, self._all("routes"))}
+
+    def put_route(self, route: Route) -> None:
+        self._do("put_route", *ROUTES.write(route))
+
+    def delete_route(self, workflow_type: str) -> bool:
+        return self._do("delete_route", workflow_type) == 1
+
+    def instances(self) -> list[Instance]:
+        return [INSTANCES.read(row) for row in self._all("instances")]
+
+    def put_instance(self, instance: Instance) -> None:
+        self._do("put_instance", *INSTANCES.write(instance))
+
+    def set_instance_wanted(self, instance: str, wanted: str | None) -> None:
+        self.wrote_events = True
+        self._do("set_instance_wanted", wanted, instance)
+
+    def set_instance_seen(self, instance: str, seen_ms: int) -> None:
+        self._do("set_instance_seen", seen_ms, instance)
+
+    def set_instance_state(self, instance: str, state: str, note: str | None) -> None:
+        self._do("set_instance_state", state, note, instance)
+
+    def delete_instance(self, instance: str) -> None:
+        self._do("delete_instance", instance)
+
+    def healths(self) -> dict[str, AgentHealth]:
+        return {health.agent: health for health in map(HEALTHS.read, self._all("healths"))}
+
+    def put_health(self, health: AgentHealth) -> None:
+        self._do("put_health", *HEALTHS.write(health))
+
+    def delete_health(self, agent: str) -> None:
+        self._do("delete_health", agent)
+
+    def adhoc_agents(self) -> dict[str, Agent]:
+        return {name: msgspec.json.decode(spec, type=Agent) for name, spec in self._all("adhoc_agents")}
+
+    def put_adhoc_agent(self, agent: Agent) -> None:
+        self._do("put_adhoc_agent", agent.name, to_json(agent))
+
+    def put_puller(self, holder: str, agent: str | None, types: Sequence[str], seen_ms: int) -> None:
+        self._do("put_puller", holder, agent, to_json(list(types)), seen_ms)
+
+    def pullers_since(self, seen_ms: int) -> list[tuple[str, str | None, list[str]]]:
+        return [
+            (holder, agent, msgspec.json.decode(types, type=list[str]))
+            for holder, agent, types in self._all("pullers_since", seen_ms)
+        ]
+
+    def drop_pullers(self, seen_before_ms: int) -> None:
+        self._do("drop_pullers", seen_before_ms)
+
+    def meta(self, key: str) -> str | None:
+        row = self._one("meta", key)
+        return None if row is None else str(row[0])
+
+    def set_meta(self, key: str, value: str | None) -> None:
+        if value is None:
+            self._do("delete_meta", key)
+        else:
+            self._do("set_meta", key, value)
+
+    def durations(self, since_ms: int, limit: int) -> list[tuple[Any, ...]]:
+        return self._all("durations", since_ms, limit)
