@@ -6,7 +6,9 @@ active yet: it is checked and reported (:attr:`Config.inactive`), never silently
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,10 +20,6 @@ from interlock.sources.keyed import Found, Holds, Key, read_keys
 from interlock.sources.placed import ANY, Node
 from interlock.sources.text import decode, read_bytes, source_name
 from interlock.sources.yaml_reader import read_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 CONFIG_FILE = "interlock.yaml"
 NAMED = frozenset({"agents", "roles"})

@@ -21,6 +21,10 @@ class Clock(Protocol):
         """Milliseconds by which the system's wall clock was set forward (or back, if negative) since anchoring."""
         ...
 
+    def epoch(self) -> tuple[str, int]:
+        """(boot id, wall clock minus CLOCK_BOOTTIME in ms) as the system has it now: changes only when somebody sets the clock."""
+        ...
+
     def reanchor(self) -> None:
         """Follow the system's wall clock from where it is now."""
         ...

@@ -1,7 +1,8 @@
 """Containment by cgroup v2: the one way to hold a tree that no process can leave by itself.
 
 Each attempt gets a cgroup below ``interlock`` in the dispatcher's own cgroup. Its name is derived from the attempt's
-folder, and its path is written into the folder before anything is spawned. Where the system does not permit that
+folder, and its path is written into the attempt's lock file before it is made (a file of its own would cost as
+much as the cgroup). Where the system does not permit that
 (most logins; a systemd unit needs ``Delegate=yes``) there is none, and :mod:`interlock.runtimes.tree` makes do.
 
 Joining a cgroup may take milliseconds on an otherwise idle kernel (an RCU grace period; ``favordynmods`` avoids
@@ -28,7 +29,8 @@ def cgroup_name(folder: Path) -> str:
 def own_cgroup(mountinfo: str, membership: str) -> Path | None:
     """Where this process's cgroup v2 folder is, from /proc/self/mountinfo and /proc/self/cgroup."""
     path = next((line[3:] for line in membership.splitlines() if line.startswith("0::/")), None)
-    if path is None:
+    if path is None or ".." in path.split("/"):
+        # the latter: outside of what this cgroup namespace shows
         return None
     for line in mountinfo.splitlines():
         fields, _, kind = line.partition(" - ")

@@ -35,7 +35,7 @@ from interlock.runtimes.process import identify
 from interlock.runtimes.program import NoProgram, program_argv
 from interlock.runtimes.recovery import recover_folder
 from interlock.runtimes.tree import MARK, Tree
-from interlock.runtimes.wrapper import cgroup_file, wrapper_argv
+from interlock.runtimes.wrapper import wrapper_argv
 
 _ADVICE = {
     errno.EMFILE: "this process has no file descriptor left: raise its limit of open files (ulimit -n)",
@@ -117,7 +117,7 @@ class CommandRuntime:
                 opened.callback(os.close, stdin)
                 log = os.open(files.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 opened.callback(os.close, log)
-                path = self._make_cgroup(files)
+                path = self._make_cgroup(files, lock)
             except NoProgram as reason:
                 raise CannotStart(str(reason)) from None
             except OSError as error:
@@ -126,7 +126,8 @@ class CommandRuntime:
             try:
                 pid, launched_at = self._spawn(launch, files, program, (lock, stdin, log), path)
             except (OSError, ValueError) as error:
-                _remove_cgroup(files, path)
+                if path is not None:
+                    cgroup.remove(path)
                 raise CannotStart(_why(error)) from error
             crashpoint("launch.spawned")
         crashpoint("launch.released")
@@ -141,15 +142,17 @@ class CommandRuntime:
             return ProcessHandle(files, None, tree)
         return ProcessHandle(files, identity, tree, child=True)
 
-    def _make_cgroup(self, files: AttemptFiles) -> Path | None:
+    def _make_cgroup(self, files: AttemptFiles, lock: int) -> Path | None:
+        # an earlier launch that failed may have left a name
+        os.ftruncate(lock, 0)
         if self._cgroup_parent is None:
             return None
         name = cgroup.cgroup_name(files.folder)
         # recorded before it is made: whoever recovers knows what to remove
-        cgroup_file(files).write_bytes(os.fsencode(self._cgroup_parent / name) + b"\n")
+        os.pwrite(lock, os.fsencode(self._cgroup_parent / name) + b"\n", 0)
         path = cgroup.make(self._cgroup_parent, name)
         if path is None:
-            cgroup_file(files).unlink()
+            os.ftruncate(lock, 0)
             if self._insists:
                 raise OSError(errno.EPERM, "no cgroup can be made", str(self._cgroup_parent))
         return path
@@ -165,9 +168,7 @@ class CommandRuntime:
         lock, stdin, log = fds
         launched_at = time.monotonic()
         child = subprocess.Popen(
-            wrapper_argv(
-                files, program, cgroup=None if path is None else str(path), soft_fd_limit=self._soft_fd_limit
-            ),
+            wrapper_argv(files, program, cgroup=None if path is None else str(path), soft_fd_limit=self._soft_fd_limit),
             stdin=stdin,
             stdout=log,
             stderr=log,
@@ -195,13 +196,6 @@ def take_for_launch(files: AttemptFiles) -> int:
             os.close(lock)
             raise CannotStart(reason)
     return lock
-
-
-def _remove_cgroup(files: AttemptFiles, path: Path | None) -> None:
-    if path is not None:
-        cgroup.remove(path)
-        with suppress(OSError):
-            cgroup_file(files).unlink()
 
 
 def _why(error: OSError | ValueError) -> str:

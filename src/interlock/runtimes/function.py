@@ -59,11 +59,13 @@ AgentFunction = Callable[[AgentContext], Awaitable[Any]]
 class FunctionHandle:
     """A function at work. Costs one descriptor: the lock."""
 
-    def __init__(self, name: str, files: AttemptFiles) -> None:
+    def __init__(self, name: str, files: AttemptFiles, lock: int) -> None:
         self._name = name
         self._files = files
+        self._lock: int | None = lock
         self._scope = trio.CancelScope()
         self._over = trio.Event()
+        self.begun = False
 
     @property
     def identity(self) -> ProcessIdentity | None:
@@ -100,12 +102,12 @@ class FunctionHandle:
         self,
         function: AgentFunction,
         context: AgentContext,
-        lock: int,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """The life of the function, as a task."""
         try:
             write_in_process_mark(self._files)
+            self.begun = True
             task_status.started()
             status = await self._call(function, context)
             try:
@@ -114,8 +116,14 @@ class FunctionHandle:
                 # as with a wrapper on a full disk: no exit status, so the attempt counts as lost
                 self._files.exit.unlink(missing_ok=True)
         finally:
-            os.close(lock)
-            self._over.set()
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the lock: the function is over, or never began."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        self._over.set()
 
     async def _call(self, function: AgentFunction, context: AgentContext) -> int:
         try:
@@ -193,11 +201,14 @@ class FunctionRuntime:
             cwd=launch.cwd,
             env=dict(launch.env),
         )
-        handle = FunctionHandle(name, files)
+        handle = FunctionHandle(name, files, lock)
         try:
-            await self._nursery.start(self._run, handle, self._functions[name], context, lock)
+            await self._nursery.start(self._run, handle, self._functions[name], context)
         except (OSError, RuntimeError) as error:
             raise CannotStart(f"{error}.") from error
+        finally:
+            if not handle.begun:
+                handle.release()
         return handle
 
     async def recover(self, folder: Path) -> Recovery:
@@ -213,12 +224,11 @@ class FunctionRuntime:
         handle: FunctionHandle,
         function: AgentFunction,
         context: AgentContext,
-        lock: int,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         self._live[context.folder] = handle
         try:
-            await handle.run(function, context, lock, task_status)
+            await handle.run(function, context, task_status)
         finally:
             del self._live[context.folder]
 

@@ -211,24 +211,16 @@ class ProcessHandle:
         with trio.move_on_after(PATIENCE_SECONDS):
             await self._until_known()
         if self._wrapper is None and not self._ended:
-            who = (
-                ", ".join(stat.describe() for stat in self._tree.holders())
-                or "nobody that can be seen from here"
-            )
-            what = (
-                "a function runs"
-                if isinstance(read_identity(self._files), InProcess)
-                else "nothing has started yet"
-            )
-            raise TreeSurvives(
-                f"the lock of {self._files.folder} is held, {what} in it; it is held by: {who}"
-            )
+            who = ", ".join(stat.describe() for stat in self._tree.holders()) or "nobody that can be seen from here"
+            what = "a function runs" if isinstance(read_identity(self._files), InProcess) else "nothing has started yet"
+            raise TreeSurvives(f"the lock of {self._files.folder} is held, {what} in it; it is held by: {who}")
 
     async def _ask(self, grace_ms: int) -> None:
         pause = _FIRST_PAUSE_SECONDS
         with trio.move_on_after(grace_ms / 1000):
             while not self._tree.gone():
-                for stat in self._tree.members():
+                # parents first: one whose child dies before it goes on, and may end as if all were well
+                for stat in sorted(self._tree.members(), key=lambda stat: (stat.start_ticks, stat.pid)):
                     if self._tree.is_wrapper(stat) or stat.key in self._termed:
                         continue
                     self._termed.add(stat.key)
@@ -250,9 +242,7 @@ class ProcessHandle:
         who = ", ".join(stat.describe() for stat in left)
         if not left:
             holders = ", ".join(stat.describe() for stat in self._tree.holders())
-            who = (
-                f"its lock is held from outside the tree, by {holders or 'nobody that can be seen from here'}"
-            )
+            who = f"its lock is held from outside the tree, by {holders or 'nobody that can be seen from here'}"
         raise TreeSurvives(f"the tree of {self._files.folder} survives KILL: {who}")
 
 

@@ -137,9 +137,7 @@ def pid_namespace() -> str:
 
 def identity_of(stat: ProcessStat) -> ProcessIdentity:
     """The identity of a process of this boot and namespace."""
-    return ProcessIdentity(
-        boot_id=boot_id(), pid_namespace=pid_namespace(), pid=stat.pid, start_ticks=stat.start_ticks
-    )
+    return ProcessIdentity(boot_id=boot_id(), pid_namespace=pid_namespace(), pid=stat.pid, start_ticks=stat.start_ticks)
 
 
 def identify(pid: int) -> ProcessIdentity | None:

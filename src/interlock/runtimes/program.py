@@ -21,11 +21,10 @@ from interlock.domain.settings import Agent
 _SHELL_SYNTAX = frozenset("|&;<>()$`*?[]{}#~!^\n\r\0")
 
 # true and false are left out: the programs of these names do the same.
-_SHELL_WORDS = frozenset(
-    """! { } case do done elif else esac fi for if in then until while
-    . : [ alias bg break cd chdir command continue echo eval exec exit export fc fg getopts hash jobs kill local
-    printf pwd read readonly return set shift test time times trap type ulimit umask unalias unset wait""".split()
-)
+_BUILTINS = """! { } case do done elif else esac fi for if in then until while
+. : [ alias bg break cd chdir command continue echo eval exec exit export fc fg getopts hash jobs kill local
+printf pwd read readonly return set shift test time times trap type ulimit umask unalias unset wait"""
+_SHELL_WORDS = frozenset(_BUILTINS.split())
 
 _FIRST_WORD = re.compile(r"[ \t]*([A-Za-z0-9_./+@%:,-]+)(?=[ \t\n;|&<>]|$)(?![ \t]*\()")
 

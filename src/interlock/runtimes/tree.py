@@ -27,7 +27,7 @@ from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.run import ProcessIdentity
 from interlock.runtimes import attempt_lock, cgroup
 from interlock.runtimes.process import ProcessStat, process_table, read_stat, send_signal
-from interlock.runtimes.wrapper import cgroup_file, read_line
+from interlock.runtimes.wrapper import read_line
 
 MARK = "INTERLOCK_ATTEMPT_DIR"
 
@@ -60,13 +60,16 @@ class Tree:
 
     @property
     def contained(self) -> bool:
-        """Whether a cgroup holds the tree. False too when the wrapper could not join it and so emptied the file."""
-        if self._cgroup is None:
-            return False
+        """Whether a cgroup holds the tree. False too when the wrapper could not join it, and so wiped its name."""
         try:
-            return os.stat(cgroup_file(self.files)).st_size > 0
+            if os.stat(self.files.lock).st_size == 0:
+                return False
         except OSError:
             return False
+        if self._cgroup is None:
+            # a launcher that was met before it got so far
+            self._cgroup = recorded_cgroup(self.files)
+        return self._cgroup is not None
 
     def gone(self) -> bool:
         """Whether all of it is confirmed to be gone: the lock is free, the cgroup empty (or no member found).
@@ -82,7 +85,7 @@ class Tree:
 
     def find_any(self) -> list[ProcessStat]:
         """Members by every sign but the lock, cgroup or not: for a recovery, which looks once and thoroughly."""
-        return [*self._in_cgroup(), *self._find()]
+        return [*(self._in_cgroup() if self.contained else []), *self._find()]
 
     def members(self) -> list[ProcessStat]:
         """Living members, the wrapper included. With a cgroup that is not empty: those in it."""
@@ -202,8 +205,8 @@ class Tree:
 
 
 def recorded_cgroup(files: AttemptFiles) -> Path | None:
-    """The cgroup that the attempt's folder names, if it is there and is this folder's (an agent could write there)."""
-    line = read_line(cgroup_file(files))
+    """The cgroup that the attempt's lock file names, if it is there and is this folder's (an agent could write there)."""
+    line = read_line(files.lock)
     if not line:
         return None
     path = Path(os.fsdecode(line))

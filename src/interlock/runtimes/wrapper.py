@@ -9,7 +9,7 @@ child; writes the agent's exit status. It holds the lock until it ends, whatever
   A service manager that signals the whole group so still gets an exit status from an agent that obeys.
 * Both files count only when they end in a newline. When the identity cannot be written (disk full) no agent starts;
   when the exit status cannot be, there is none, and the attempt counts as lost.
-* When the cgroup cannot be joined, the file that names it is emptied, and the tree is held by the other means.
+* When the cgroup cannot be joined, its name in the lock file is wiped, and the tree is held by the other means.
 * 126 and 127 are the shell's: the program could not be executed, or was gone. 128 + n: it died of signal n.
 """
 
@@ -49,11 +49,6 @@ class InProcess(msgspec.Struct, frozen=True):
     interpreter: ProcessIdentity
 
 
-def cgroup_file(files: AttemptFiles) -> Path:
-    """Names the cgroup of the attempt's tree; empty when the wrapper could not join it, missing when there is none."""
-    return files.folder / "cgroup"
-
-
 def wrapper_argv(
     files: AttemptFiles, program: list[str], *, cgroup: str | None = None, soft_fd_limit: int | None = None
 ) -> list[str]:
@@ -68,7 +63,7 @@ def wrapper_argv(
         str(files.identity),
         str(files.exit),
         cgroup or "",
-        str(cgroup_file(files)),
+        str(files.lock),
         "" if soft_fd_limit is None else str(soft_fd_limit),
         *program,
     ]

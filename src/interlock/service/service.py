@@ -217,9 +217,24 @@ class Service:
         """Do what is due."""
         return await self.write(lambda tx, ctx: supervising.reap(tx, ctx, bound))
 
-    async def next_due_ms(self) -> int | None:
+    def next_due_ms(self) -> int | None:
         """When something is due next."""
-        return await self.store.read(lambda tx: tx.next_due_ms())
+        return self.store.peek(lambda tx: tx.next_due_ms())
+
+    def stopping(self, owner: str) -> list[Run]:
+        """Local runs of a dispatcher whose agents are to be stopped."""
+        return self.store.peek(lambda tx: tx.stopping(owner))
+
+    async def catch_up(self, threshold_ms: int) -> int:
+        """Move deadlines on by the time in which no dispatcher was awake, when that is over ``threshold_ms``. Returns the shift.
+
+        Down, suspended, stopped by a signal, kept from the store: whatever it was, it counts against nobody. A step of the
+        wall clock is found here as well, once for all processes.
+        """
+        epoch = self.clock.epoch()
+        if abs(self.clock.step_ms()) > supervising.CLOCK_STEP_MS:
+            self.clock.reanchor()
+        return await self.write(partial(supervising.catch_up, epoch=epoch, threshold_ms=threshold_ms))
 
     async def request_stop(self, ref: Ref, kind: StopKind, *, reason: str, message: str, by: str) -> Run:
         """Persist the intent to stop a live agent."""
@@ -233,10 +248,6 @@ class Service:
         return await self.write(
             lambda tx, ctx: supervising.adopt(tx, ctx, number, old_owner=old_owner, new_owner=new_owner)
         )
-
-    async def shift_deadlines(self, by_ms: int, *, backoffs: bool) -> None:
-        """Downtime and clock steps count against nobody."""
-        await self.write(lambda tx, ctx: supervising.shift_deadlines(tx, ctx, by_ms, backoffs=backoffs))
 
     async def agent_cannot_start(self, agent: str, reason: str) -> AgentHealth:
         """Mark an agent unavailable."""

@@ -16,6 +16,9 @@ from interlock.service.dispatching import extend_offer
 from interlock.service.moves import change, move, record
 
 
+CLOCK_STEP_MS = 5000
+
+
 class Reaped(msgspec.Struct, frozen=True, kw_only=True):
     """What the reaper's look at a run led to."""
 
@@ -139,11 +142,33 @@ def forget_process(tx: Tx, ctx: Context, run: Run, *, by: str) -> Run:
     return end_attempt(tx, ctx, run, attempt, outcome, by=by)
 
 
-def shift_deadlines(tx: Tx, ctx: Context, by_ms: int, *, backoffs: bool) -> None:
-    """Move every lease, claim and timeout deadline on; ``backoffs`` as well after a step of the clock."""
-    del ctx
-    if by_ms == 0:
-        return
-    tx.shift_deadlines(by_ms)
-    if backoffs:
-        tx.shift_backoffs(by_ms)
+ALIVE_META = "alive_ms"
+EPOCH_META = "epoch"
+
+
+def catch_up(tx: Tx, ctx: Context, *, epoch: tuple[str, int], threshold_ms: int) -> int:
+    """See :meth:`interlock.service.Service.catch_up`."""
+    shifted = _follow_clock(tx, epoch)
+    alive = tx.meta(ALIVE_META)
+    tx.set_meta(ALIVE_META, str(ctx.now_ms))
+    if alive is None:
+        return shifted
+    gap = ctx.now_ms - (int(alive) + shifted)
+    if abs(gap) <= threshold_ms:
+        return shifted
+    tx.shift_deadlines(gap)
+    return shifted + gap
+
+
+def _follow_clock(tx: Tx, epoch: tuple[str, int]) -> int:
+    boot_id, offset_ms = epoch
+    stored = tx.meta(EPOCH_META)
+    known = None if stored is None else msgspec.json.decode(stored, type=tuple[str, int])
+    step = offset_ms - known[1] if known is not None and known[0] == boot_id else 0
+    if known is None or known[0] != boot_id or abs(step) > CLOCK_STEP_MS:
+        tx.set_meta(EPOCH_META, msgspec.json.encode(epoch).decode())
+    if abs(step) <= CLOCK_STEP_MS:
+        return 0
+    tx.shift_deadlines(step)
+    tx.shift_backoffs(step)
+    return step

@@ -5,15 +5,12 @@ cycles.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from interlock.domain.task import Task  # noqa: TC001 - msgspec reads the types of a Struct as it runs
+from interlock.domain.task import Task
 from interlock.sources.faults import Faults, both_lines, nearest, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 # a run in the database, by number or by its whole id; whether it is there is for the service to say
 _RUN_NUMBER = re.compile(r"#[0-9]+")

@@ -7,14 +7,12 @@ it.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from interlock.domain.errors import InterlockError, InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SHOWN_FAULTS = 20
 

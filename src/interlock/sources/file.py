@@ -17,27 +17,24 @@ from __future__ import annotations
 import gc
 import re
 from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import PurePath
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import msgspec
 
 from interlock.domain.errors import InvalidInput, TooLarge
-from interlock.domain.task import Task  # noqa: TC001 - msgspec reads the types of a Struct as it runs
+from interlock.domain.task import Task
 from interlock.sources.checks import PlacedTask, check_ids, check_needs
 from interlock.sources.faults import Faults, nearest, shown
 from interlock.sources.json_reader import read_json
 from interlock.sources.markdown import read_markdown
 from interlock.sources.placed import Node
+from interlock.sources.raw import Raw
 from interlock.sources.task_schema import Fields, read_defaults, read_task
 from interlock.sources.text import decode, read_bytes, source_name
 from interlock.sources.yaml_reader import read_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from interlock.sources.raw import Raw
 
 MAX_TASKS = 1_000_000
 

@@ -17,6 +17,7 @@ from interlock.sources.raw import MAX_DEPTH, MAX_NODES, Form, Raw, too_many_node
 _SPACE = re.compile(r"[ \t\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _TOKEN = re.compile(r"[^\s,:\[\]{}\"]+")
+_DECODER = json.JSONDecoder()
 _WORDS = {"true", "false", "null"}
 _HINTS = {
     "'": "use double quotes",
@@ -36,7 +37,6 @@ class _Reader:
         self.first_line = first_line
         self.starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
         self.nodes = 0
-        self.decoder = json.JSONDecoder()
 
     def place(self, at: int) -> tuple[int, int]:
         line = bisect_right(self.starts, at) - 1
@@ -95,7 +95,7 @@ class _Reader:
 
     def string(self, at: int) -> tuple[Raw, int]:
         try:
-            value, end = self.decoder.raw_decode(self.text, at)
+            value, end = _DECODER.raw_decode(self.text, at)
         except json.JSONDecodeError as cause:
             hint = "write a line break as \\n" if "control character" in cause.msg else "a backslash is doubled: \\\\"
             if "Unterminated" in cause.msg:

@@ -7,18 +7,14 @@ things.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from interlock.sources.durations import exact_duration, format_size
-from interlock.sources.placed import ANY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from interlock.sources.placed import Node
+from interlock.sources.placed import ANY, Node
 
 MAX_INT = 2**31 - 1
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

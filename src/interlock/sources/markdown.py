@@ -23,16 +23,13 @@ What is a fault rather than prose
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from interlock.sources.faults import Faults, shown
 from interlock.sources.raw import Form, Raw
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TAB = 4
 MAX_TITLE_LINE = 10_000

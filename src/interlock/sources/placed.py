@@ -9,7 +9,8 @@ for as a name is ``"007"``, ``title: no`` asked for as text is ``"no"``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,9 +18,6 @@ from interlock.domain.errors import InvalidInput
 from interlock.sources.durations import parse_duration, parse_size
 from interlock.sources.faults import Faults, both_lines, nearest, shown
 from interlock.sources.raw import Form, Raw
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
 
 T = TypeVar("T")
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from interlock.domain.errors import TooLarge
-
-if TYPE_CHECKING:
-    from interlock.sources.faults import Faults
+from interlock.sources.faults import Faults
 
 MAX_DEPTH = 64
 MAX_NODES = 5_000_000

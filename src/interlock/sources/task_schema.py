@@ -7,17 +7,14 @@ business of :class:`interlock.domain.task.Task`; here it is only read and writte
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from interlock.domain.errors import InvalidInput
 from interlock.domain.task import PRIORITY_LIMIT, Task, TaskContext
 from interlock.sources.durations import exact_duration, parse_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from interlock.sources.placed import Node
+from interlock.sources.placed import Node
 
 MAX_TITLE = 500
 MAX_CONTENT_BYTES = 1024 * 1024

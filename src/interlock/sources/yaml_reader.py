@@ -7,16 +7,14 @@ recurses, and no value passes through YAML 1.1 resolution (where ``no`` is false
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
+from interlock.domain.errors import InterlockError
 from interlock.sources.faults import Faults, shown
 from interlock.sources.raw import MAX_DEPTH, MAX_NODES, Form, Raw, too_many_nodes
 from interlock.sources.text import MAX_FILE_BYTES, place
-
-if TYPE_CHECKING:
-    from interlock.domain.errors import InterlockError
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # the first three break a line for YAML but for no editor: lines would be miscounted, texts silently cut
@@ -65,7 +63,9 @@ class _Tree:
         elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
             self.no_tag(event, line, column)
             if len(self.open) >= MAX_DEPTH:
-                raise self.faults.fatal(line, column, f"nested more than {MAX_DEPTH} deep", "flatten it")
+                raise self.faults.fatal(
+                    line, column, f"column {column}: nested more than {MAX_DEPTH} deep", "flatten it"
+                )
             form = Form.MAPPING if isinstance(event, yaml.MappingStartEvent) else Form.SEQUENCE
             raw = Raw(form, line, column)
             self.keep(event.anchor, raw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import trio
 
@@ -11,6 +12,7 @@ class SystemClock:
     """Wall time, anchored once and carried on by CLOCK_BOOTTIME: it counts a suspend and ignores steps of the wall clock."""
 
     def __init__(self) -> None:
+        self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         self._offset_ms = 0
         self.reanchor()
 
@@ -29,6 +31,10 @@ class SystemClock:
     def step_ms(self) -> int:
         """How far the system's wall clock was moved since it was anchored."""
         return self._wall_ms() - self.now_ms()
+
+    def epoch(self) -> tuple[str, int]:
+        """(boot id, wall clock minus CLOCK_BOOTTIME in ms)."""
+        return self._boot_id, self._wall_ms() - self._boot_ms()
 
     def reanchor(self) -> None:
         """Follow the system's wall clock from where it is now."""
@@ -53,6 +59,10 @@ class TrioClock:
     def step_ms(self) -> int:
         """It has no wall clock beside it."""
         return 0
+
+    def epoch(self) -> tuple[str, int]:
+        """One that never changes."""
+        return "trio", 0
 
     def reanchor(self) -> None:
         """Nothing to follow."""

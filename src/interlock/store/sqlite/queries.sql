@@ -32,6 +32,10 @@ SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('dispatched', 'claim
 -- name: live_runs_owned
 SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ? ORDER BY number;
 
+-- name: stopping
+-- Local runs whose agents are to be stopped.
+SELECT {run} FROM runs WHERE stop IS NOT NULL AND owner = ?;
+
 -- name: queued_after
 -- Queued runs in the order of their numbers, for work in batches.
 SELECT {run} FROM runs WHERE ended_ms IS NULL AND state = 'queued' AND number > ? ORDER BY number LIMIT ?;

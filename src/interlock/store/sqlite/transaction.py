@@ -92,6 +92,9 @@ class SqliteTx:
     def live_runs_owned(self, owner: str) -> list[Run]:
         return self._runs("live_runs_owned", owner)
 
+    def stopping(self, owner: str) -> list[Run]:
+        return self._runs("stopping", owner)
+
     def queued_after(self, number: int, limit: int) -> list[Run]:
         return self._runs("queued_after", number, limit)
 

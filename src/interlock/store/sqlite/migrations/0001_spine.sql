@@ -79,6 +79,7 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_ready ON runs (lane, priority DESC, score DESC, number) WHERE ready = 1;
 CREATE INDEX runs_due ON runs (due_ms) WHERE due_ms IS NOT NULL;
+CREATE INDEX runs_stopping ON runs (owner) WHERE stop IS NOT NULL;
 CREATE INDEX runs_unfinished ON runs (state, number) WHERE ended_ms IS NULL;
 CREATE INDEX runs_ended ON runs (ended_ms) WHERE ended_ms IS NOT NULL;
 CREATE INDEX runs_batch ON runs (batch, task_key) WHERE batch IS NOT NULL;

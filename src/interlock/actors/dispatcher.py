@@ -1,0 +1,374 @@
+"""The dispatcher: one supervised nursery that starts what may start, looks after what runs, and ends in order.
+
+Its parts are loops of ``look, decide, one transaction``: dispatch (what may start), reap (what is due), vigil (still here:
+leases, downtime, other dispatchers that are gone), ears (commits of this and other processes: wake the others, carry out
+stop intents and commands). Wake-ups are hints; the vigil comes round every few seconds in case one is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from functools import partial
+
+import trio
+
+from interlock.actors.instance import InstanceLock, is_alive
+from interlock.actors.run import RunActor, Surroundings
+from interlock.actors.supervision import keep_running, persist
+from interlock.actors.tracker import LOOK_AGAIN_SECONDS, Tracker
+from interlock.domain.errors import Unavailable
+from interlock.domain.run import Instance, Run
+from interlock.domain.settings import Agent
+from interlock.domain.states import DispatcherState, Reason
+from interlock.machines.table import DISPATCHER
+from interlock.service.dispatching import circumstances
+
+log = logging.getLogger("interlock")
+
+VIGIL_SECONDS = 5.0
+ASLEEP_MS = 12_000
+ROUND = 32
+
+
+class Ending(StrEnum):
+    """How a dispatcher ends."""
+
+    DRAIN = "drain"
+    DETACH = "detach"
+    KILL = "kill"
+
+
+class Bell:
+    """Wakes one loop; rings that come while nobody waits are joined."""
+
+    def __init__(self) -> None:
+        self._rung = trio.Event()
+
+    def ring(self) -> None:
+        """Wake it."""
+        self._rung.set()
+
+    async def wait(self) -> None:
+        """Until rung since the last call."""
+        await self._rung.wait()
+        self._rung = trio.Event()
+
+
+class Dispatcher:
+    """A dispatcher process. ``scope``: a batch to keep to. ``alone``: refuse to be the second one of a data folder."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        *,
+        scope: str | None = None,
+        alone: bool = True,
+        free_memory: Callable[[], int | None] = lambda: None,
+        version: str = "",
+    ) -> None:
+        self.around = around
+        self.service = around.service
+        self.scope = scope
+        self.tracker = Tracker(around.settings.min_free_memory_bytes, free_memory)
+        self.state = DISPATCHER.initial
+        self._alone = alone
+        self._version = version
+        self._lock: InstanceLock | None = None
+        self._dispatch_bell = Bell()
+        self._reap_bell = Bell()
+        self.ended = trio.Event()
+        self._ending: Ending | None = None
+        self._ending_changed = trio.Event()
+        self._note: str | None = None
+
+    @property
+    def id(self) -> str:
+        """This instance."""
+        assert self._lock is not None, "not running"
+        return self._lock.id
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until :meth:`end` was called and done. Reports started once what was left behind is being looked after."""
+        self._lock = InstanceLock(self.around.data, alone=self._alone)
+        try:
+            await self._register()
+            async with trio.open_nursery() as actors:
+                async with trio.open_nursery() as loops:
+                    await self._take_up(actors)
+                    await self._move("activate")
+                    keep = partial(self._keep, loops)
+                    keep("vigil", self._vigil)
+                    keep("reaper", self._reap)
+                    keep("ears", partial(self._listen, actors))
+                    keep("dispatch", partial(self._dispatch, actors))
+                    task_status.started()
+                    await self._see_end(actors)
+                    loops.cancel_scope.cancel()
+                if self._ending is Ending.DETACH:
+                    actors.cancel_scope.cancel()
+            await self._sign_off()
+        finally:
+            self._lock.release()
+            self.ended.set()
+
+    def _keep(self, loops: trio.Nursery, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        loops.start_soon(partial(keep_running, name, loop, outage=partial(self._outage, name)))
+
+    def _outage(self, name: str, what: str | None) -> None:
+        self.tracker.outage(name, what)
+        self._dispatch_bell.ring()
+
+    # beginning and ending
+
+    async def _register(self) -> None:
+        now = self.around.clock.now_ms()
+        instance = Instance(
+            id=self.id,
+            host=self.id.split(":", maxsplit=1)[0],
+            pid=int(self.id.split(":")[1]),
+            boot_id=self.around.clock.epoch()[0],
+            ordinal=self._lock.ordinal if self._lock is not None else 0,
+            state=str(self.state),
+            scope=self.scope,
+            started_ms=now,
+            seen_ms=now,
+            version=self._version,
+        )
+        await self.service.write(lambda tx, _: tx.put_instance(instance))
+        await self.service.rekey_lanes()
+
+    async def _take_up(self, actors: trio.Nursery) -> None:
+        """Before anything else: time in which nobody was awake counts for nothing, and what runs is looked after."""
+        others = [one for one in await self.service.instances() if one.id != self.id and is_alive(self.around.data, one.id)]
+        await self.service.catch_up(ASLEEP_MS if others else 0)
+        await self._adopt(actors)
+
+    async def _adopt(self, actors: trio.Nursery) -> None:
+        runs = await self.service.store.read(lambda tx: tx.live_runs())
+        owners = {run.owner for run in runs if run.held_by_agent and not run.remote and run.owner is not None}
+        gone = {owner for owner in owners if owner != self.id and not is_alive(self.around.data, owner)}
+        if gone:
+            agents = await self.service.read(lambda tx, ctx: circumstances(tx, ctx).agents)
+            for run in runs:
+                if run.held_by_agent and run.owner in gone:
+                    adopted = await self.service.adopt(run.number, old_owner=run.owner, new_owner=self.id)
+                    if adopted is not None:
+                        agent = agents.get(adopted.agent or "") or Agent(name=adopted.agent or "")
+                        self._spawn(actors, RunActor(self.around, adopted, agent), fresh=False)
+        for instance in await self.service.instances():
+            if instance.id != self.id and not is_alive(self.around.data, instance.id):
+                await self.service.write(lambda tx, _, gone_id=instance.id: tx.delete_instance(gone_id))
+
+    def end(self, how: Ending) -> None:
+        """Begin to end: ``drain`` lets agents finish, ``detach`` leaves them running, ``kill`` stops and requeues them.
+
+        May be called again with a harder one: drain, then kill or detach.
+        """
+        if self._ending is how or self._ending in (Ending.KILL, Ending.DETACH):
+            return
+        self._ending = how
+        self._ending_changed.set()
+        self._ending_changed = trio.Event()
+
+    async def _see_end(self, actors: trio.Nursery) -> None:
+        while self._ending is None:
+            await self._ending_changed.wait()
+        await self._move("drain")
+        if self._ending is Ending.DRAIN:
+            await persist("draining", self._withdraw_offers)
+            changed = self._ending_changed
+
+            async def escalated() -> None:
+                await changed.wait()
+                waiting.cancel_scope.cancel()
+
+            async with trio.open_nursery() as waiting:
+                waiting.start_soon(escalated)
+                await self.tracker.empty()
+                waiting.cancel_scope.cancel()
+        if self._ending is Ending.KILL:
+            for actor in list(self.tracker.actors.values()):
+                await persist("stopping an agent", partial(self._interrupt, actor))
+            await self.tracker.empty()
+            await persist("stopping", self._withdraw_offers)
+        del actors
+
+    async def _withdraw_offers(self) -> None:
+        others = [one for one in await self.service.instances() if one.id != self.id and is_alive(self.around.data, one.id)]
+        if not others:
+            await self.service.withdraw_offers(Reason.DRAINING, "the dispatcher is stopping")
+
+    async def _interrupt(self, actor: RunActor) -> None:
+        run = await self.service.interrupt(actor.run.number, by=self.id, message="the dispatcher was told to stop")
+        if run.stop is not None:
+            actor.ask_to_stop(run.stop)
+
+    async def _sign_off(self) -> None:
+        self.state = DispatcherState(DISPATCHER.target(self.state, "stop"))
+        try:
+            await self.service.write(lambda tx, _: tx.delete_instance(self.id))
+        except Unavailable as error:
+            # The free lock says the same to everybody.
+            log.warning("could not sign off: %s", error)
+
+    async def _move(self, event: str) -> None:
+        self.state = DispatcherState(DISPATCHER.target(self.state, event))
+        await self._show()
+
+    async def _show(self) -> None:
+        state, note = str(self.state), self._note
+        try:
+            await self.service.write(lambda tx, _: tx.set_instance_state(self.id, state, note))
+        except Unavailable as error:
+            log.warning("could not show my state: %s", error)
+
+    # the loops
+
+    async def _dispatch(self, actors: trio.Nursery) -> None:
+        while True:
+            held = await self._look_at_brakes()
+            if held is None and await self.dispatch_once(actors):
+                continue
+            pause = LOOK_AGAIN_SECONDS if held is not None else self.around.settings.poll_ms / 1000
+            with trio.move_on_after(pause):
+                await self._dispatch_bell.wait()
+
+    async def _look_at_brakes(self) -> str | None:
+        held = self.tracker.hold_reason()
+        if held != self._note:
+            if held is None:
+                log.info("dispatching again")
+            else:
+                log.warning("dispatching nothing: %s", held)
+            self._note = held
+            await self._show()
+        return held
+
+    async def dispatch_once(self, actors: trio.Nursery) -> bool:
+        """One round. True when there may be more to dispatch at once."""
+        if self.state is not DispatcherState.ACTIVE:
+            return False
+        await self._check_agents()
+        done = await self.service.dispatch(owner=self.id, scope=self.scope, bound=ROUND)
+        for run, agent in done.claimed:
+            self._spawn(actors, RunActor(self.around, run, agent), fresh=True)
+        if done.offered or done.claimed:
+            self._reap_bell.ring()
+        return done.more
+
+    async def _check_agents(self) -> None:
+        """Look for agents that became unavailable: their runs wait instead of failing. Retried when their wait is over."""
+        now = self.around.clock.now_ms()
+        healths = self.service.store.peek(lambda tx: tx.healths())
+        for name, health in healths.items():
+            if health.retry_ms > now:
+                continue
+            agents = self.service.store.peek(lambda tx: circumstances(tx, self.service.context()).agents)
+            agent = agents.get(name)
+            cwd = self.around.folder
+            if agent is not None and agent.cwd is not None:
+                cwd /= agent.cwd
+            reason = None if agent is None else self.around.runtime.check(agent, cwd)
+            if reason is None:
+                await self.service.agent_started(name)
+            else:
+                await self.service.agent_cannot_start(name, reason)
+
+    def _spawn(self, actors: trio.Nursery, actor: RunActor, *, fresh: bool) -> None:
+        self.tracker.add(actor)
+        actors.start_soon(self._look_after, actor, fresh)
+
+    async def _look_after(self, actor: RunActor, fresh: bool) -> None:  # noqa: FBT001 - start_soon takes no keywords
+        """Keep one run's actor going; what goes wrong in it stays in it."""
+        tries = 0
+        try:
+            while True:
+                try:
+                    await (actor.execute() if fresh and tries == 0 else actor.recover())
+                except Exception:
+                    tries += 1
+                    log.exception("the actor of run #%d crashed; it takes its agent up again", actor.run.number)
+                    await trio.sleep(min(0.5 * 2 ** min(tries, 7), 60))
+                else:
+                    return
+        finally:
+            self.tracker.remove(actor)
+            self._dispatch_bell.ring()
+
+    async def _reap(self) -> None:
+        while True:
+            due = self._next_due()
+            now = self.around.clock.now_ms()
+            if due is not None and due <= now:
+                await self.reap_once()
+                continue
+            with trio.CancelScope() as sleeping:
+                async with trio.open_nursery() as nursery:
+
+                    async def sleep(until: int, cut: trio.CancelScope) -> None:
+                        await self.around.clock.sleep_until(until)
+                        cut.cancel()
+
+                    if due is not None:
+                        nursery.start_soon(sleep, due, sleeping)
+                    await self._reap_bell.wait()
+                    nursery.cancel_scope.cancel()
+
+    def _next_due(self) -> int | None:
+        """The next deadline of a run, or of an agent that is to be tried again."""
+        dues = [self.service.next_due_ms()]
+        dues += [health.retry_ms for health in self.service.store.peek(lambda tx: tx.healths()).values()]
+        return min((due for due in dues if due is not None), default=None)
+
+    async def reap_once(self) -> None:
+        """Do what is due. Time in which this process slept is given back before anything is judged."""
+        await self.service.catch_up(ASLEEP_MS)
+        for reaped in await self.service.reap():
+            actor = self.tracker.actors.get(reaped.run.number)
+            if actor is not None and reaped.run.stop is not None and reaped.run.fence == actor.run.fence:
+                actor.ask_to_stop(reaped.run.stop)
+        await self._check_agents()
+        self._dispatch_bell.ring()
+
+    async def _vigil(self) -> None:
+        renew_every_ms = self.around.settings.leases.local_ms // 3
+        renewed = self.around.clock.now_ms()
+        while True:
+            await trio.sleep(VIGIL_SECONDS)
+            if await self.service.catch_up(ASLEEP_MS):
+                self._reap_bell.ring()
+            now = self.around.clock.now_ms()
+            if now - renewed >= renew_every_ms:
+                await self.service.renew_owned(self.id)
+                renewed = now
+            self._carry_out_stops()
+
+    async def _listen(self, actors: trio.Nursery) -> None:
+        async with self.service.changes() as changes:
+            while True:
+                self._dispatch_bell.ring()
+                self._reap_bell.ring()
+                self._carry_out_stops()
+                await self._obey()
+                with trio.move_on_after(self.around.settings.poll_ms / 1000) as waited:
+                    await changes.wait()
+                if waited.cancelled_caught:
+                    await self._adopt(actors)
+
+    def _carry_out_stops(self) -> None:
+        for run in self.service.stopping(self.id):
+            actor = self.tracker.actors.get(run.number)
+            if actor is not None and run.stop is not None and actor.run.fence == run.fence:
+                actor.ask_to_stop(run.stop)
+
+    async def _obey(self) -> None:
+        """Commands that other processes left for this one."""
+        wanted = self.service.store.peek(lambda tx: {one.id: one.wanted for one in tx.instances()}).get(self.id)
+        if wanted is not None and wanted in tuple(Ending):
+            self.end(Ending(wanted))
+
+    def active_runs(self) -> list[Run]:
+        """Runs whose agents this process looks after."""
+        return [actor.run for actor in self.tracker.actors.values()]

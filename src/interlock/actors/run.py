@@ -1,0 +1,380 @@
+"""The actor of one run: from its claim to the commit that ends the attempt.
+
+It prepares the attempt's folder, writes the prompt, starts the agent, watches it, and records how it ended. Whatever it does can
+be cut off at any point and taken up by another process: the claim is committed before anything is started, the folder
+says what became of the agent, and the end is one transaction. Stopping is an intent in the database before this actor hears
+of it; the run moves only after the agent's whole tree is confirmed to be gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import trio
+
+from interlock.actors.supervision import persist
+from interlock.decide.outcome import Outcome, OutcomeKind, ResultFile, decide, read_result
+from interlock.domain.attempt_files import AttemptFiles
+from interlock.domain.crashpoints import crashpoint
+from interlock.domain.errors import StaleClaim
+from interlock.domain.run import Attempt, Claim, Run, Stop
+from interlock.domain.settings import Agent, Role, Settings
+from interlock.domain.states import AttemptState, Reason, RunState, StopKind
+from interlock.machines.table import ATTEMPT
+from interlock.ports.clock import Clock
+from interlock.ports.runtime import (
+    Alive,
+    CannotStart,
+    Ended,
+    Ending,
+    Handle,
+    Launch,
+    NeverStarted,
+    Runtime,
+    TreeSurvives,
+)
+from interlock.prompts import build_prompt
+from interlock.service import Service
+from interlock.service.claims import note
+from interlock.service.dispatching import stall_limit_ms
+
+log = logging.getLogger("interlock")
+
+RESULT_LIMIT = 16 * 1024 * 1024
+TAIL_BYTES = 4096
+CONFIRM_AGAIN_SECONDS = 30.0
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What all run actors of a process share."""
+
+    service: Service
+    clock: Clock
+    settings: Settings
+    data: Path
+    runtime: Runtime
+    environment: Mapping[str, str]
+    folder: Path
+
+
+class RunActor:
+    """Looks after one claim. ``run`` and ``agent`` are as claimed."""
+
+    def __init__(self, around: Surroundings, run: Run, agent: Agent) -> None:
+        self.around = around
+        self.run = run
+        self.agent = agent
+        assert run.holder is not None
+        assert run.lease_expires_ms is not None
+        self.claim = Claim(
+            run=run.number,
+            run_id=run.id,
+            holder=run.holder,
+            fence=run.fence,
+            lease_expires_ms=run.lease_expires_ms,
+        )
+        self.phase = AttemptState.PREPARING
+        self.stop_intent: Stop | None = run.stop
+        self._stop_asked = trio.Event()
+        if run.stop is not None:
+            self._stop_asked.set()
+        self._files: AttemptFiles | None = None
+
+    def ask_to_stop(self, stop: Stop) -> None:
+        """Hear of a persisted stop intent."""
+        if self.stop_intent is None:
+            self.stop_intent = stop
+        self._stop_asked.set()
+
+    def last_line(self) -> str:
+        """Last line of the output so far."""
+        return "" if self._files is None else read_tail(self._files.log)
+
+    async def execute(self) -> None:
+        """Start the agent of a fresh claim and see it through."""
+        files = await self._locate()
+        try:
+            handle = await self._launch(files)
+        except CannotStart as error:
+            reason = str(error)
+            await persist("marking an agent", lambda: self._mark_unavailable(reason))
+            await self._finish(
+                Outcome(kind=OutcomeKind.CANNOT_START, reason=Reason.AGENT_UNAVAILABLE, message=reason)
+            )
+            return
+        except OSError as error:
+            what = f"the attempt's folder cannot be prepared: {error.strerror} ({error.filename})"
+            await self._finish(Outcome(kind=OutcomeKind.CANNOT_START, reason=Reason.NOT_STARTED, message=what))
+            return
+        await self._see_through(handle, files)
+
+    async def recover(self) -> None:
+        """Take up the agent of a claim that an earlier process left behind."""
+        files = await self._locate()
+        while True:
+            found = await self.around.runtime.recover(files.folder)
+            if isinstance(found, Alive):
+                await self._see_through(found.handle, files)
+                return
+            if isinstance(found, Ended):
+                await self._conclude(found.ending, files)
+                return
+            if isinstance(found, NeverStarted):
+                await self._conclude(None, files)
+                return
+            log.error("run #%d: %s; its slot stays taken", self.run.number, found.why)
+            await self._note(f"nobody can tell whether its agent lives: {found.why}")
+            await trio.sleep(CONFIRM_AGAIN_SECONDS)
+
+    async def _locate(self) -> AttemptFiles:
+        attempt = await self._attempt()
+        self.phase = attempt.state
+        assert attempt.folder is not None
+        self._files = AttemptFiles(self.around.data / attempt.folder)
+        return self._files
+
+    async def _attempt(self) -> Attempt:
+        found: list[Attempt] = []
+
+        async def look() -> None:
+            attempt = await self.around.service.store.read(lambda tx: tx.attempt(self.run.number, self.run.fence))
+            assert attempt is not None
+            found.append(attempt)
+
+        await persist("reading an attempt", look)
+        return found[0]
+
+    # launching
+
+    async def _launch(self, files: AttemptFiles) -> Handle:
+        files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.phase = AttemptState(ATTEMPT.target(self.phase, "prompt"))
+        earlier: list[Attempt] = []
+        if self.run.fence > 1:
+            earlier = await self.around.service.store.read(lambda tx: tx.attempts(self.run.number))
+        prompt = build_prompt(
+            self.run,
+            [attempt for attempt in earlier if attempt.fence < self.run.fence],
+            role_text=self._role_text(),
+        )
+        files.prompt.write_text(prompt, "utf-8", errors="replace")
+        self.phase = AttemptState(ATTEMPT.target(self.phase, "launch"))
+        crashpoint("before_launch")
+        handle = await self.around.runtime.launch(
+            Launch(
+                run=self.run.number,
+                run_id=self.run.id,
+                fence=self.run.fence,
+                agent=self.agent,
+                folder=files.folder,
+                cwd=self._cwd(),
+                env=self._environment(files),
+            )
+        )
+        crashpoint("after_launch")
+        return handle
+
+    def _cwd(self) -> Path:
+        return self.around.folder if self.agent.cwd is None else self.around.folder / self.agent.cwd
+
+    def _role_text(self) -> str | None:
+        role: Role | None = self.around.settings.roles.get(self.run.task.role or self.around.settings.default_role or "")
+        if role is None or role.prompt is None:
+            return None
+        path = self.around.folder / role.prompt
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CannotStart(f"the prompt file of role '{role.name}' cannot be read: {path}: {error}") from error
+
+    def _environment(self, files: AttemptFiles) -> dict[str, str]:
+        return {
+            **self.around.environment,
+            **self.agent.env,
+            "INTERLOCK_RUN_ID": self.run.id,
+            "INTERLOCK_RUN_NUMBER": str(self.run.number),
+            "INTERLOCK_ATTEMPT": str(self.run.fence),
+            "INTERLOCK_FENCE": str(self.run.fence),
+            "INTERLOCK_PROMPT_FILE": str(files.prompt),
+            "INTERLOCK_RESULT_FILE": str(files.result),
+            "INTERLOCK_DATA": str(self.around.data),
+            "INTERLOCK_DB": str(self.around.data / "interlock.db"),
+        }
+
+    async def _mark_unavailable(self, reason: str) -> None:
+        await self.around.service.agent_cannot_start(self.agent.name, reason)
+
+    # watching
+
+    async def _see_through(self, handle: Handle, files: AttemptFiles) -> None:
+        try:
+            ended: list[Ending] = []
+            async with trio.open_nursery() as nursery:
+
+                async def wait_for_end() -> None:
+                    ended.append(await handle.wait())
+                    nursery.cancel_scope.cancel()
+
+                async def wait_for_stop() -> None:
+                    await self._stop_asked.wait()
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(wait_for_end)
+                nursery.start_soon(wait_for_stop)
+                nursery.start_soon(self._confirm_start, handle)
+                stall_ms = await self._stall_ms()
+                if stall_ms is not None:
+                    nursery.start_soon(self._watch_for_stall, handle, stall_ms)
+            await self._end_tree(handle)
+            if not ended:
+                with trio.move_on_after(1):
+                    ended.append(await handle.wait())
+            await self._conclude(ended[0] if ended else Ending(exit_status=None), files)
+        finally:
+            handle.close()
+
+    async def _confirm_start(self, handle: Handle) -> None:
+        if self.run.state is RunState.RUNNING:
+            return
+
+        async def confirm() -> None:
+            try:
+                self.run = await self.around.service.start(self.claim, handle.identity)
+                self.phase = AttemptState.WORKING
+            except StaleClaim:
+                log.warning("run #%d: its claim is over", self.run.number)
+
+        await persist("confirming a start", confirm)
+
+    async def _stall_ms(self) -> int | None:
+        routes = {}
+        if self.run.task.type is not None:
+            routes = self.around.service.store.peek(lambda tx: tx.routes())
+        return stall_limit_ms(
+            self.run, self.agent, routes.get(self.run.task.type or ""), self.around.settings
+        )
+
+    async def _watch_for_stall(self, handle: Handle, stall_ms: int) -> None:
+        clock = self.around.clock
+        last, since = handle.activity(), clock.now_ms()
+        while True:
+            await trio.sleep(min(30.0, max(0.05, stall_ms / 4000)))
+            now = handle.activity()
+            if now != last:
+                last, since = now, clock.now_ms()
+            elif clock.now_ms() - since >= stall_ms:
+                message = f"neither output nor CPU time for {stall_ms / 1000:g} s"
+
+                async def ask(message: str = message) -> None:
+                    run = await self.around.service.request_stop(
+                        self.run.number, StopKind.STALL, reason=str(Reason.STALLED), message=message, by="system"
+                    )
+                    if run.stop is not None:
+                        self.ask_to_stop(run.stop)
+
+                await persist("stopping a stalled agent", ask)
+                return
+
+    async def _end_tree(self, handle: Handle) -> None:
+        grace = self.agent.grace_ms if self.agent.grace_ms is not None else self.around.settings.stop_grace_ms
+        told = False
+        while True:
+            try:
+                await handle.stop(grace)
+            except TreeSurvives as error:
+                log.exception("run #%d: its processes do not end; its slot stays taken", self.run.number)
+                if not told:
+                    await self._note(f"its processes do not end, its slot stays taken: {error}")
+                    told = True
+                await trio.sleep(CONFIRM_AGAIN_SECONDS)
+            else:
+                return
+
+    # ending
+
+    async def _conclude(self, ending: Ending | None, files: AttemptFiles) -> None:
+        """Decide and record the outcome. ``ending`` None: the agent never ran."""
+        # An intent that was committed before the end counts, also when nobody told us yet.
+        current = await self._current_stop()
+        stop = self.stop_intent or current
+        if ending is None and stop is None:
+            message = "the dispatcher ended before it could start the agent"
+            outcome = Outcome(kind=OutcomeKind.INTERRUPTED, reason=Reason.NOT_STARTED, message=message)
+        else:
+            result, fault = load_result(files.result)
+            outcome = decide(
+                stop=stop,
+                exit_status=None if ending is None else ending.exit_status,
+                result=result,
+                result_fault=fault,
+                tail=read_tail(files.log),
+            )
+        crashpoint("before_finish")
+        await self._finish(outcome)
+        crashpoint("after_finish")
+
+    async def _current_stop(self) -> Stop | None:
+        found: list[Stop | None] = []
+
+        async def look() -> None:
+            run = self.around.service.store.peek(lambda tx: tx.run(self.run.number))
+            found.append(None if run is None or run.fence != self.run.fence else run.stop)
+
+        await persist("reading a run", look)
+        return found[0]
+
+    async def _finish(self, outcome: Outcome) -> None:
+        async def end() -> None:
+            try:
+                self.run = await self.around.service.finish(self.claim, outcome)
+            except StaleClaim as error:
+                log.warning("run #%d: its end changes nothing: %s", self.run.number, error.message)
+
+        await persist("recording the end of an attempt", end)
+
+    async def _note(self, message: str) -> None:
+        await persist(
+            "writing a note",
+            lambda: self.around.service.write(
+                lambda tx, ctx: note(tx, ctx, tx.run(self.run.number) or self.run, message, by="system")
+            ),
+        )
+
+
+def load_result(path: Path) -> tuple[ResultFile | None, str | None]:
+    """The agent's own word: (result, None), (None, what is wrong with it), or (None, None) when it wrote nothing."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(RESULT_LIMIT + 1)
+    except FileNotFoundError:
+        return None, None
+    except OSError as error:
+        return None, f"the result file cannot be read: {error.strerror}"
+    if not data.strip():
+        return None, None
+    if len(data) > RESULT_LIMIT:
+        return None, f"the result file is over {RESULT_LIMIT // 1024 // 1024} MiB"
+    try:
+        return read_result(data), None
+    except ValueError as error:
+        return None, str(error)
+
+
+def read_tail(path: Path) -> str:
+    """Last line of a log that says something, without control characters, cut to 200 characters."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            data = file.read(TAIL_BYTES)
+    except OSError:
+        return ""
+    for line in reversed(data.decode("utf-8", errors="replace").splitlines()):
+        text = "".join(char if char.isprintable() else " " for char in line).strip()
+        if text:
+            return text[:200]
+    return ""

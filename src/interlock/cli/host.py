@@ -1,0 +1,107 @@
+"""What the command line asks of the composition root, which hands itself in (imports only point down)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol
+
+from interlock.actors import Dispatcher
+from interlock.domain.run import Instance
+from interlock.domain.settings import Agent, Settings
+from interlock.service import Service
+from interlock.service.reads import Surroundings
+
+
+class Opened(Protocol):
+    """An open data folder."""
+
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        ...
+
+    @property
+    def service(self) -> Service:
+        """The service over it."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """Settings in force, from interlock.yaml and the options."""
+        ...
+
+    @property
+    def config_path(self) -> Path | None:
+        """The configuration file that was read, if there is one."""
+        ...
+
+    @property
+    def inactive(self) -> tuple[str, ...]:
+        """Keys of the configuration that have no effect yet, one sentence each."""
+        ...
+
+    @property
+    def migrated_from(self) -> Path | None:
+        """Backup that was made before the database was migrated just now."""
+        ...
+
+    async def alive(self) -> tuple[Instance, ...]:
+        """Dispatchers that live."""
+        ...
+
+    async def surroundings(self) -> Surroundings:
+        """What ``why`` needs beside the database."""
+        ...
+
+    def dispatcher(self, *, scope: str | None = None, alone: bool = True) -> Dispatcher:
+        """A dispatcher in this process; start it with ``nursery.start(dispatcher.run)``."""
+        ...
+
+    def check_agent(self, agent: Agent) -> str | None:
+        """Why an agent could not be started now, or None."""
+        ...
+
+    async def doctor(self, *, repair: bool) -> list[str]:
+        """Faults found in database and data folder, one sentence each; ``repair`` mends what can be mended."""
+        ...
+
+    async def backup(self, target: Path) -> None:
+        """Copy the database to a new file while it is in use."""
+        ...
+
+
+class Host(Protocol):
+    """The composition root as commands see it."""
+
+    def open(
+        self,
+        *,
+        data: Path | None,
+        config: Path | None,
+        create: bool = False,
+        settings_changes: Mapping[str, object] | None = None,
+    ) -> AbstractAsyncContextManager[Opened]:
+        """Open a data folder: ``data``, else INTERLOCK_DATA, else the nearest ``.interlock`` from here up, else ``./.interlock``.
+
+        ``config``: else ``interlock.yaml`` beside the data folder, when there. ``settings_changes`` replace fields of
+        :class:`Settings`; the key ``limits.total`` sets the global limit.
+        """
+        ...
+
+    def locate(self, data: Path | None) -> Path:
+        """The data folder that :meth:`open` would use."""
+        ...
+
+    def check_config(self, path: Path) -> tuple[Settings, tuple[str, ...]]:
+        """Settings of a configuration file, and what in it has no effect yet. Raises :class:`InvalidConfig`."""
+        ...
+
+    def example_config(self) -> str:
+        """A commented interlock.yaml."""
+        ...
+
+    def version(self) -> str:
+        """Version of this program."""
+        ...

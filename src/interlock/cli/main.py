@@ -1,0 +1,3 @@
+from interlock.cli.host import Host
+def run_command_line(host: Host) -> None:
+    pass
