@@ -104,7 +104,7 @@ class Dispatcher:
                     keep("ears", partial(self._listen, actors))
                     keep("dispatch", partial(self._dispatch, actors))
                     task_status.started()
-                    await self._see_end(actors)
+                    await self._see_end()
                     loops.cancel_scope.cancel()
                 if self._ending is Ending.DETACH:
                     actors.cancel_scope.cancel()
@@ -172,7 +172,7 @@ class Dispatcher:
         self._ending_changed.set()
         self._ending_changed = trio.Event()
 
-    async def _see_end(self, actors: trio.Nursery) -> None:
+    async def _see_end(self) -> None:
         while self._ending is None:
             await self._ending_changed.wait()
         await self._move("drain")
@@ -192,8 +192,9 @@ class Dispatcher:
             for actor in list(self.tracker.actors.values()):
                 await persist("stopping an agent", partial(self._interrupt, actor))
             await self.tracker.empty()
+        if self._ending is not Ending.DETACH:
+            # What was lost or given back meanwhile waits as an offer that nobody here would take any more.
             await persist("stopping", self._withdraw_offers)
-        del actors
 
     async def _withdraw_offers(self) -> None:
         others = [one for one in await self.service.instances() if one.id != self.id and is_alive(self.around.data, one.id)]
@@ -251,6 +252,8 @@ class Dispatcher:
         if self.state is not DispatcherState.ACTIVE:
             return False
         await self._check_agents()
+        if not self.service.anything_to_dispatch():
+            return False
         done = await self.service.dispatch(owner=self.id, scope=self.scope, bound=ROUND)
         for run, agent in done.claimed:
             self._spawn(actors, RunActor(self.around, run, agent), fresh=True)

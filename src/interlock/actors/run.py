@@ -141,7 +141,7 @@ class RunActor:
         found: list[Attempt] = []
 
         async def look() -> None:
-            attempt = await self.around.service.store.read(lambda tx: tx.attempt(self.run.number, self.run.fence))
+            attempt = self.around.service.store.peek(lambda tx: tx.attempt(self.run.number, self.run.fence))
             assert attempt is not None
             found.append(attempt)
 
@@ -155,7 +155,7 @@ class RunActor:
         self.phase = AttemptState(ATTEMPT.target(self.phase, "prompt"))
         earlier: list[Attempt] = []
         if self.run.fence > 1:
-            earlier = await self.around.service.store.read(lambda tx: tx.attempts(self.run.number))
+            earlier = self.around.service.store.peek(lambda tx: tx.attempts(self.run.number))
         prompt = build_prompt(
             self.run,
             [attempt for attempt in earlier if attempt.fence < self.run.fence],

@@ -13,6 +13,7 @@ from interlock.domain.settings import SECOND, OnTimeout, Settings
 from interlock.domain.states import AttemptState, Reason, RunEvent
 
 CANNOT_START_BACKOFF_MS = (5 * SECOND, 300 * SECOND)
+LONGEST_DEFER_MS = 366 * 86_400 * SECOND
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +127,7 @@ def _deferred(base: Settlement, run: Run, outcome: Outcome, settings: Settings, 
             message=message,
         )
     delay = outcome.delay_ms if outcome.delay_ms is not None else settings.budgets.default_defer_ms
+    delay = min(max(delay, 0), LONGEST_DEFER_MS)
     return to(base, events=(RunEvent.DEFER,), defers=defers, not_before_ms=now_ms + delay, why=outcome.message)
 
 
@@ -143,4 +145,6 @@ def _lost(base: Settlement, run: Run, outcome: Outcome, settings: Settings, now_
         )
     # The first loss is most likely the machine's doing and goes on at once; a repeated one waits longer each time.
     delay = 0 if losts == 1 else equal_jitter_ms(exponential_ms(losts - 1, SECOND, 60 * SECOND), rng)
-    return to(base, events=(RunEvent.RELEASE,), losts=losts, not_before_ms=now_ms + delay if delay else None)
+    if not delay:
+        return to(base, events=(RunEvent.RELEASE,), losts=losts)
+    return to(base, events=(RunEvent.RELEASE,), losts=losts, not_before_ms=now_ms + delay, why=outcome.message)

@@ -99,11 +99,15 @@ def _with_descendants(path: Path) -> list[Path]:
 
 
 def members(path: Path) -> list[int]:
-    """The pids in a cgroup and those below it, living ones only; empty when it is gone."""
+    """The pids in a cgroup and those below it, living ones only; empty when it is gone. Raises OSError."""
     pids: list[int] = []
     for where in _with_descendants(path):
-        with suppress(OSError):
+        try:
             pids += map(int, _read(where / "cgroup.procs").split())
+        except OSError as error:
+            # ENODEV: it went while it was read
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
     return pids
 
 

@@ -80,6 +80,8 @@ class CommandRuntime:
             program_argv(agent, cwd, {**os.environ, **agent.env})
         except NoProgram as reason:
             return str(reason)
+        except OSError as error:
+            return _why(error)
         return None
 
     async def launch(self, launch: Launch) -> Handle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -20,6 +21,7 @@ from interlock.runtimes.process import (
     is_local,
     open_pidfd,
     process_table,
+    same_command_line,
     send_signal,
 )
 from interlock.runtimes.tree import SelfInTree, Tree
@@ -31,6 +33,8 @@ PATIENCE_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.25
 _TABLE_SECONDS = 1.0
+
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 _unreaped: set[int] = set()
 _last_table: tuple[float, list[ProcessStat]] = (-_TABLE_SECONDS, [])
@@ -81,7 +85,13 @@ class ProcessHandle:
         while not self._ended:
             await self._until_ended(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        return Ending(exit_status=read_exit(self._files))
+        while True:
+            try:
+                return Ending(exit_status=read_exit(self._files))
+            except OSError as error:
+                if error.errno not in _PASSING:
+                    return Ending(exit_status=None)
+            await trio.sleep(_LONGEST_PAUSE_SECONDS)
 
     async def stop(self, grace_ms: int) -> None:
         """End the whole tree: TERM to all but the wrapper, up to ``grace_ms`` milliseconds, KILL to all, confirmed.
@@ -105,8 +115,12 @@ class ProcessHandle:
                 f"this process (pid {os.getpid()}) is itself part of the tree of {self._files.folder}: stop it from outside"
             ) from None
         except OSError as error:
-            raise TreeSurvives(f"the lock of {self._files.folder} cannot be tried: {error}") from error
-        self._gone = self._ended = True
+            raise TreeSurvives(f"whether the tree of {self._files.folder} is gone cannot be told: {error}") from error
+        self._gone = True
+        if self._child and not self._ended:
+            # its lock is free a moment before it can be reaped
+            await self._pause(_LONGEST_PAUSE_SECONDS)
+        self._ended = True
         self.close()
 
     def activity(self) -> Activity:
@@ -115,8 +129,11 @@ class ProcessHandle:
             size = os.stat(self._files.log).st_size
         except OSError:
             size = 0
-        table = None if self._tree.contained else _recent_table()
-        return Activity(output_bytes=size, cpu_ticks=self._tree.cpu_ticks(table))
+        try:
+            ticks = self._tree.cpu_ticks(None if self._tree.contained else _recent_table())
+        except OSError:
+            ticks = 0
+        return Activity(output_bytes=size, cpu_ticks=ticks)
 
     def close(self) -> None:
         """Let go of the pidfd; the agent lives on. Who waits meanwhile gets trio.ClosedResourceError."""
@@ -178,14 +195,19 @@ class ProcessHandle:
         """Until the wrapper has ended; without pidfds until it has, or ``pause`` has passed."""
         if self._wrapper is None:
             return
-        if self._pidfd is None:
+        shared = self._waiters > 0
+        fd = self._pidfd
+        if fd is not None and shared:
+            # trio lets one task wait for a descriptor
+            try:
+                fd = os.dup(fd)
+            except OSError:
+                fd = None
+        if fd is None:
             self._ended = is_alive(self._wrapper) is Liveness.DEAD
             if not self._ended:
                 await trio.sleep(pause)
             return
-        # trio lets one task wait for a descriptor
-        shared = self._waiters > 0
-        fd = os.dup(self._pidfd) if shared else self._pidfd
         self._waiters += 1
         try:
             await trio.lowlevel.wait_readable(fd)
@@ -221,7 +243,7 @@ class ProcessHandle:
             while not self._tree.gone():
                 # parents first: one whose child dies before it goes on, and may end as if all were well
                 for stat in sorted(self._tree.members(), key=lambda stat: (stat.start_ticks, stat.pid)):
-                    if self._tree.is_wrapper(stat) or stat.key in self._termed:
+                    if self._tree.is_wrapper(stat) or stat.key in self._termed or self._is_before_exec(stat):
                         continue
                     self._termed.add(stat.key)
                     send_signal(stat.pid, stat.start_ticks, signal.SIGTERM)
@@ -229,6 +251,11 @@ class ProcessHandle:
                         send_signal(stat.pid, stat.start_ticks, signal.SIGCONT)
                 await self._pause(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _is_before_exec(self, stat: ProcessStat) -> bool:
+        """Whether it is the wrapper's child, not yet the agent: the wrapper's own handler would swallow its TERM."""
+        wrapper = self._wrapper
+        return wrapper is not None and stat.parent == wrapper.pid and same_command_line(stat.pid, wrapper.pid)
 
     async def _kill(self) -> None:
         pause = _FIRST_PAUSE_SECONDS

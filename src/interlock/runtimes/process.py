@@ -20,6 +20,9 @@ import msgspec
 
 from interlock.domain.run import ProcessIdentity
 
+GONE = (FileNotFoundError, ProcessLookupError)
+"""What /proc answers for a process that is not there. Any other error proves nothing."""
+
 
 class Liveness(StrEnum):
     """What can be said of a process."""
@@ -84,7 +87,10 @@ def parse_stat(raw: bytes) -> ProcessStat:
 
 
 def read_stat(pid: int) -> ProcessStat | None:
-    """The stat of a process, zombies included; None when there is none (or /proc hides it)."""
+    """The stat of a process, zombies included; None when there is none (or /proc hides it).
+
+    Raises OSError when it cannot be told, for want of descriptors or memory.
+    """
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -95,6 +101,16 @@ def read_stat(pid: int) -> ProcessStat | None:
         return None
     finally:
         os.close(fd)
+
+
+def same_command_line(one: int, other: int) -> bool:
+    """Whether two processes show the same, non-empty command line: as a child and its parent do before the exec."""
+    try:
+        with open(f"/proc/{one}/cmdline", "rb") as first, open(f"/proc/{other}/cmdline", "rb") as second:
+            line = first.read()
+            return bool(line) and line == second.read()
+    except OSError:
+        return False
 
 
 def running_pids(*, above: int = 0) -> list[int]:
@@ -113,10 +129,10 @@ def process_table(*, above: int = 0) -> Iterator[ProcessStat]:
 def _has_living_thread(pid: int) -> bool:
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
+    except GONE:
         return False
     for thread in threads:
-        with suppress(OSError, ValueError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+        with suppress(*GONE, ValueError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
             if parse_stat(file.read()).state not in "ZXx":
                 return True
     return False
@@ -155,23 +171,24 @@ def is_alive(identity: ProcessIdentity) -> Liveness:
     """Whether this very process lives.
 
     Of another boot: dead. Of another pid namespace: unknown. A zombie without living threads: dead. Unknown too when
-    the pid is in use and /proc does not show by whom (``hidepid``, /proc not mounted).
+    the pid is in use and /proc does not show by whom (``hidepid``, /proc not mounted, no descriptor left to look).
     """
     if identity.boot_id != boot_id():
         return Liveness.DEAD
     if identity.pid_namespace != pid_namespace():
         return Liveness.UNKNOWN
-    stat = read_stat(identity.pid)
-    if stat is None:
-        try:
-            os.kill(identity.pid, 0)
-        except ProcessLookupError:
-            return Liveness.DEAD
-        except PermissionError:
-            pass
+    try:
         stat = read_stat(identity.pid)
         if stat is None:
-            return Liveness.UNKNOWN
+            with suppress(PermissionError):
+                os.kill(identity.pid, 0)
+            stat = read_stat(identity.pid)
+    except ProcessLookupError:
+        return Liveness.DEAD
+    except OSError:
+        return Liveness.UNKNOWN
+    if stat is None:
+        return Liveness.UNKNOWN
     if stat.start_ticks != identity.start_ticks or not stat.living:
         return Liveness.DEAD
     return Liveness.ALIVE
@@ -194,7 +211,11 @@ def open_pidfd(pid: int, start_ticks: int) -> int | None:
         if error.errno in (errno.EINVAL, errno.ENOENT):
             raise ProcessLookupError(errno.ESRCH, "no such process") from error
         return None
-    stat = read_stat(pid)
+    try:
+        stat = read_stat(pid)
+    except OSError:
+        os.close(fd)
+        return None
     if stat is None or stat.start_ticks != start_ticks:
         os.close(fd)
         raise ProcessLookupError(errno.ESRCH, "the pid is another process's by now")

@@ -10,7 +10,10 @@ it did not start before the wrapper:
 * it has the attempt's lock file open. Looked at only when the lock is held and nothing else was found: dear.
 
 What escapes without a cgroup: a process that starts a session of its own, with an empty environment *and* all
-descriptors closed, after its parents are gone. Nothing of another pid namespace is ever signalled.
+descriptors closed, after its parents are gone. What escapes with one: a process that a privileged service moves to
+another cgroup (systemd-run, a PAM login) and that has closed the lock. Nothing of another pid namespace is signalled.
+
+An error that proves nothing (no descriptor left to look with) is raised, never taken for an absence.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import trio
@@ -26,12 +30,13 @@ import trio
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.run import ProcessIdentity
 from interlock.runtimes import attempt_lock, cgroup
-from interlock.runtimes.process import ProcessStat, process_table, read_stat, send_signal
+from interlock.runtimes.process import GONE, ProcessStat, process_table, read_stat, send_signal
 from interlock.runtimes.wrapper import read_line
 
 MARK = "INTERLOCK_ATTEMPT_DIR"
 
 _QUICK_SECONDS = 0.25
+_ENOUGH_PIDS = 32768
 _FREEZE_ROUNDS = 25
 
 
@@ -52,7 +57,7 @@ class Tree:
     ) -> None:
         self.files = files
         self.wrapper = wrapper
-        self._cgroup = cgroup_path if cgroup_path is not None else recorded_cgroup(files)
+        self._cgroup = cgroup_path
         self._launched_at = launched_at
         self._seen_bare: set[tuple[int, int]] = set()
         self.undecided = False
@@ -67,7 +72,6 @@ class Tree:
         except OSError:
             return False
         if self._cgroup is None:
-            # a launcher that was met before it got so far
             self._cgroup = recorded_cgroup(self.files)
         return self._cgroup is not None
 
@@ -158,7 +162,7 @@ class Tree:
         """Right after a short life only pids beyond the wrapper's can be members: they cannot have wrapped round yet."""
         if self._launched_at is None or self.wrapper is None:
             return 0
-        if time.monotonic() - self._launched_at > _QUICK_SECONDS:
+        if time.monotonic() - self._launched_at > _QUICK_SECONDS or not _many_pids():
             return 0
         try:
             with open("/proc/loadavg", "rb") as file:
@@ -204,6 +208,15 @@ class Tree:
             found.update((stat.key, stat) for stat in table if stat.session == session)
 
 
+@cache
+def _many_pids() -> bool:
+    """Whether pids take long to come round again: a small pid_max can be used up in a moment."""
+    try:
+        return int(Path("/proc/sys/kernel/pid_max").read_bytes()) >= _ENOUGH_PIDS
+    except (OSError, ValueError):
+        return False
+
+
 def recorded_cgroup(files: AttemptFiles) -> Path | None:
     """The cgroup that the attempt's lock file names, if it is there and is this folder's (an agent could write there)."""
     line = read_line(files.lock)
@@ -230,7 +243,7 @@ def _environment(pid: int) -> bytes | None:
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             content = file.read()
-    except OSError:
+    except (*GONE, PermissionError):
         return None
     return b"\0" + content + b"\0" if content else b""
 
@@ -239,7 +252,7 @@ def _has_open(pid: int, wanted: os.stat_result) -> bool:
     folder = f"/proc/{pid}/fd"
     try:
         numbers = os.listdir(folder)
-    except OSError:
+    except (*GONE, PermissionError):
         return False
     for number in numbers:
         with suppress(OSError):

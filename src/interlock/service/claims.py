@@ -8,7 +8,9 @@ import msgspec
 
 from interlock.decide.budget import settle
 from interlock.decide.capacity import saturated
-from interlock.decide.outcome import Outcome, OutcomeKind, decide
+from interlock.decide.outcome import Outcome, OutcomeKind, cut, decide
+from interlock.decide.routing import agent_for
+from interlock.decide.staleness import timeout_at
 from interlock.domain.errors import AlreadyClaimed, Conflict, InvalidInput, StaleClaim
 from interlock.domain.run import Attempt, Claim, ProcessIdentity, Run, Usage
 from interlock.domain.states import AttemptState, Note, RunEvent, RunState
@@ -52,8 +54,7 @@ def claim_offer(
     """
     if not holder:
         raise InvalidInput("a claim needs a holder", hint="give the name of the agent's session")
-    if lease_ms is not None and not 0 < lease_ms <= MAX_LEASE_MS:
-        raise InvalidInput("a lease lies between 1 ms and a day")
+    _check_lease(lease_ms)
     if request_id is not None and (spent := tx.attempt_by_request(run.number, request_id)) is not None:
         if spent.ended_ms is None and spent.holder == holder:
             return claim_of(run)
@@ -69,6 +70,11 @@ def claim_offer(
         )
     if offer is not None and offer != run.dispatch_count:
         raise StaleClaim(f"that offer of run #{run.number} is over", hint="ask for the offers again")
+    if run.state is RunState.DISPATCHED and not run.pull:
+        raise Conflict(
+            f"run #{run.number} is on its way to the local agent '{run.agent}'",
+            hint="take an offer that is open to agents from outside",
+        )
     around = circumstances(tx, ctx)
     agent_name = run.agent or agent
     if agent is not None and run.agent is not None and agent != run.agent:
@@ -100,6 +106,11 @@ def claim_offer(
         request_id=request_id,
     )
     return claim_of(claimed)
+
+
+def _check_lease(lease_ms: int | None) -> None:
+    if lease_ms is not None and not 0 < lease_ms <= MAX_LEASE_MS:
+        raise InvalidInput(f"a lease of {lease_ms} ms: it lies between 1 ms and a day")
 
 
 def checked(tx: Tx, number: int, holder: str, fence: int) -> tuple[Run, Attempt]:
@@ -147,6 +158,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 def renew(tx: Tx, ctx: Context, number: int, holder: str, fence: int, lease_ms: int | None = None) -> Heartbeat:
     """A heartbeat: the lease runs anew. The first one of a remote agent is its start as well."""
+    _check_lease(lease_ms)
     run, _ = checked(tx, number, holder, fence)
     if run.remote and run.state is RunState.CLAIMED:
         run = start(tx, ctx, number, holder, fence)
@@ -185,7 +197,7 @@ def finish(tx: Tx, ctx: Context, number: int, holder: str, fence: int, outcome: 
             if run is not None:
                 return run
         raise StaleClaim(
-            f"attempt {fence} of run #{number} has ended as {attempt.ending_event} already",
+            f"attempt {fence} of run #{number} has ended already: {attempt.state}",
             hint="nothing is left to do",
         )
     run, attempt = checked(tx, number, holder, fence)
@@ -194,6 +206,8 @@ def finish(tx: Tx, ctx: Context, number: int, holder: str, fence: int, outcome: 
 
 def end_attempt(tx: Tx, ctx: Context, run: Run, attempt: Attempt, outcome: Outcome, *, by: str) -> Run:
     """Close the live attempt of ``run`` and move the run on, budgets considered."""
+    asked = outcome.kind
+    outcome = replace(outcome, message=cut(outcome.message) or str(asked).replace("_", " "))
     if run.remote and run.stop is not None and outcome.kind is not OutcomeKind.LAPSED:
         outcome = _acknowledged(run, outcome)
     settlement = settle(run, outcome, ctx.settings, ctx.now_ms, ctx.rng)
@@ -206,7 +220,8 @@ def end_attempt(tx: Tx, ctx: Context, run: Run, attempt: Attempt, outcome: Outco
         exit_status=outcome.exit_status,
         usage=outcome.usage or attempt.usage,
         result=outcome.result,
-        ending_event=str(outcome.kind),
+        # What was asked for: the same call again is told by it, also when a stop intent decided otherwise.
+        ending_event=str(asked),
     )
     tx.save_attempt(attempt, ended)
     shared = {
@@ -221,7 +236,7 @@ def end_attempt(tx: Tx, ctx: Context, run: Run, attempt: Attempt, outcome: Outco
         if event in (RunEvent.RETRY, RunEvent.DEFER, RunEvent.WITHDRAW, RunEvent.RELEASE):
             changes |= {"not_before_ms": settlement.not_before_ms, "not_before_why": settlement.why}
         if event is RunEvent.RELEASE:
-            changes |= _offered_again(ctx, run, outcome)
+            changes |= _offered_again(tx, ctx, run, outcome)
         if event is RunEvent.BLOCK:
             changes |= {"question": outcome.question or outcome.message, "answer": None}
         if event is RunEvent.COMPLETE:
@@ -240,9 +255,15 @@ def end_attempt(tx: Tx, ctx: Context, run: Run, attempt: Attempt, outcome: Outco
     return run
 
 
-def _offered_again(ctx: Context, run: Run, outcome: Outcome) -> dict[str, Any]:
-    changes: dict[str, Any] = {"pull": run.remote, "offers": 0, "timeout_at_ms": None}
+def _offered_again(tx: Tx, ctx: Context, run: Run, outcome: Outcome) -> dict[str, Any]:
+    # The attempt's timeout is over with it; the run's own deadline is not.
+    deadline = timeout_at(run, run.claimed_ms or ctx.now_ms, None, ctx.settings.deadline_ms)
+    changes: dict[str, Any] = {"pull": run.remote, "offers": 0, "timeout_at_ms": deadline}
     if run.remote:
+        if run.agent is not None and agent_for(run.task, tx.routes(), ctx.settings) is None:
+            # The offer was open to all, and whoever claimed it brought its own name: open to all again.
+            tx.free_slot(run.number, f"agent:{run.agent}")
+            changes["agent"] = None
         changes |= {"offered_ms": ctx.now_ms, "not_before_ms": None, "not_before_why": None}
     if outcome.kind is OutcomeKind.RETURNED:
         changes["releases"] = run.releases + 1

@@ -6,7 +6,6 @@ from random import Random
 
 import msgspec
 
-from interlock.decide.lanes import LaneKey
 from interlock.domain.errors import NotFound
 from interlock.domain.run import Run
 from interlock.domain.settings import Settings
@@ -30,11 +29,6 @@ def new_run_id(rng: Random) -> str:
     """``r`` and twelve characters of 5 bits each; none of them is mistaken for another."""
     bits = rng.getrandbits(60)
     return "r" + "".join(_ALPHABET[(bits >> shift) & 31] for shift in range(55, -1, -5))
-
-
-def lane_text(key: LaneKey) -> str:
-    """A lane's key as it is stored."""
-    return msgspec.json.encode(key).decode()
 
 
 def find_run(tx: Tx, ref: str | int) -> Run:

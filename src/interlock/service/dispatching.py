@@ -22,6 +22,7 @@ from interlock.service.moves import change, move
 
 PAUSED_META = "paused"
 LANES_AT_ONCE = 64
+ALL = 1_000_000
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +64,12 @@ def dispatch(tx: Tx, ctx: Context, *, owner: str, scope: str | None, bound: int)
     if not ctx.settings.enabled or tx.meta(PAUSED_META) is not None:
         return Dispatched(claimed=[], offered=[], more=False)
     around = circumstances(tx, ctx)
+    if ctx.settings.mode is Mode.PUSH:
+        _withdraw_unwanted(tx, ctx, scope)
     # Runs that came back with their slots (lost, given back) go first: they hold what others wait for.
-    for run in tx.offers(pull=False, limit=bound):
+    for run in tx.offers(pull=False, limit=ALL):
+        if len(claimed) == bound:
+            break
         if (scope is None or run.batch == scope) and (run.not_before_ms is None or run.not_before_ms <= ctx.now_ms):
             agent = around.agents.get(run.agent or "")
             if agent is None or agent.name in around.unavailable:
@@ -87,10 +92,29 @@ def dispatch(tx: Tx, ctx: Context, *, owner: str, scope: str | None, bound: int)
         if head is None or not head.ready:
             continue
         agent_name = agent_for(head.task, around.routes, ctx.settings)
+        keys = slot_keys(head.task, agent_name, ctx.settings)
+        if saturated(keys, used, around.caps):
+            # Lanes are still keyed by other limits than ours; the head's own keys decide.
+            continue
         _admit(tx, ctx, head, agent_name, around, owner, claimed, offered)
-        used.update(slot_keys(head.task, agent_name, ctx.settings))
+        used.update(keys)
         heads.again(lane)
     return Dispatched(claimed=claimed, offered=offered, more=True)
+
+
+def _withdraw_unwanted(tx: Tx, ctx: Context, scope: str | None) -> None:
+    """Offers from a time when agents came for them: nobody comes in push mode, so they go back to the queue."""
+    for run in tx.offers(pull=True, limit=ALL):
+        if scope is None or run.batch == scope:
+            message = "it was offered to agents that pull; the mode is push now"
+            move(tx, ctx, run, RunEvent.WITHDRAW, by=SYSTEM, reason=Reason.NO_FITTING_AGENT, message=message)
+
+
+def anything_to_dispatch(tx: Tx, settings: Settings) -> bool:
+    """Whether there is a ready run and a free slot under the global limit, or a run that came back with its slots."""
+    if tx.offers(pull=False, limit=1):
+        return True
+    return bool(tx.lanes(1)) and tx.used_of(GLOBAL) < settings.limits.total
 
 
 class _Heads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from interlock.machines.run import RULES, Slots
 from interlock.machines.table import RUN
 from interlock.ports.store import Tx
 from interlock.service.context import SYSTEM, Context
+from interlock.service.filing import lane_of
 
 replace = msgspec.structs.replace
 
@@ -45,6 +47,25 @@ def move(
 
     ``changes`` are further fields of the run. What follows from the new state (claim fields, ready, due, ended) is set here.
     """
+    new = _moved(tx, ctx, run, event, by=by, reason=reason, message=message, data=data, changes=changes)
+    if new.terminal:
+        _tell_dependants(tx, ctx, new)
+    return new
+
+
+def _moved(
+    tx: Tx,
+    ctx: Context,
+    run: Run,
+    event: RunEvent,
+    *,
+    by: str,
+    reason: str | None,
+    message: str | None,
+    data: dict[str, Any] | None = None,
+    changes: dict[str, Any] | None = None,
+) -> Run:
+    """:func:`move`, with the dependants still to be told."""
     to = RUN.target(run.state, event)
     fields = dict(changes or {})
     if run.state in HELD_BY_AGENT and to not in HELD_BY_AGENT:
@@ -52,7 +73,11 @@ def move(
         fields = {**_CLAIM_ENDS, "spent_ms": spent, **fields}
     if to not in (RunState.DISPATCHED, RunState.CLAIMED, RunState.RUNNING):
         fields = {"pull": False, "offered_ms": None, "timeout_at_ms": None, **fields}
+    if to is RunState.QUEUED:
+        # The limits may speak of other values than when it was last filed.
+        fields["lane"] = lane_of(tx, ctx, run.task, run.batch)
     if to in TERMINAL:
+        message = (message or "").strip() or f"{event} by {by}"
         fields = {
             "ended_ms": ctx.now_ms,
             "reason": reason,
@@ -66,8 +91,6 @@ def move(
     if RULES[event].slots is Slots.TAKE:
         tx.take_slots(new.number, slot_keys(new.task, new.agent, ctx.settings))
     record(tx, ctx, new, event, by=by, before=run.state, reason=reason, message=message, data=data)
-    if new.terminal:
-        _tell_dependants(tx, ctx, new)
     return new
 
 
@@ -75,6 +98,8 @@ def change(tx: Tx, ctx: Context, run: Run, **changes: Any) -> Run:
     """Set fields without a move: flags, priorities, leases."""
     new = derived(replace(run, **changes), ctx.now_ms, ctx.settings)
     tx.save_run(run, new)
+    if new.ready and not run.ready:
+        tx.hint()
     return new
 
 
@@ -109,29 +134,36 @@ def record(
 
 
 def _tell_dependants(tx: Tx, ctx: Context, ended: Run) -> None:
-    for number in tx.dependants(ended.number):
-        dependant = tx.run(number)
-        if dependant is not None:
-            need_ended(tx, ctx, dependant, ended)
+    """A loop, since a chain of needs may be longer than Python's stack is deep."""
+    told = deque([ended])
+    while told:
+        need = told.popleft()
+        for number in tx.dependants(need.number):
+            dependant = tx.run(number)
+            if dependant is None or dependant.terminal:
+                continue
+            after = _after_need(tx, ctx, dependant, need)
+            if after.terminal:
+                told.append(after)
 
 
 def need_ended(tx: Tx, ctx: Context, run: Run, need: Run) -> Run:
     """One of ``run``'s needs has ended: count it as met, or end the run as configured."""
     if run.terminal:
         return run
+    after = _after_need(tx, ctx, run, need)
+    if after.terminal:
+        _tell_dependants(tx, ctx, after)
+    return after
+
+
+def _after_need(tx: Tx, ctx: Context, run: Run, need: Run) -> Run:
     policy = ctx.settings.on_need_failed
     if need.state is RunState.COMPLETED or policy is OnNeedFailed.RUN:
         tx.meet_need(run.number, need.number)
         return change(tx, ctx, run, needs_left=run.needs_left - 1)
     message = f"it needs #{need.number} ({need.task.title}), which ended {need.state}"
+    event, reason = RunEvent.REJECT, Reason.NEED_FAILED
     if policy is OnNeedFailed.SKIP:
-        return move(
-            tx,
-            ctx,
-            run,
-            RunEvent.CANCEL,
-            by=SYSTEM,
-            reason=Reason.NEED_SKIPPED,
-            message=f"skipped: {message}",
-        )
-    return move(tx, ctx, run, RunEvent.REJECT, by=SYSTEM, reason=Reason.NEED_FAILED, message=message)
+        event, reason, message = RunEvent.CANCEL, Reason.NEED_SKIPPED, f"skipped: {message}"
+    return _moved(tx, ctx, run, event, by=SYSTEM, reason=reason, message=message)

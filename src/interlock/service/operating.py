@@ -108,6 +108,7 @@ def pause(tx: Tx, ctx: Context, *, by: str = OPERATOR, message: str = "") -> Pau
         return stored
     state = Pause(by=by, at_ms=ctx.now_ms, message=message)
     tx.set_meta(PAUSED_META, msgspec.json.encode(state).decode())
+    tx.hint()
     withdraw_offers(tx, ctx, Reason.PAUSED, "dispatching was paused", 1_000_000)
     return state
 
@@ -116,6 +117,7 @@ def resume(tx: Tx) -> bool:
     """Dispatch again. False when it was not paused."""
     was = tx.meta(PAUSED_META) is not None
     tx.set_meta(PAUSED_META, None)
+    tx.hint()
     return was
 
 
@@ -139,6 +141,7 @@ def put_route(tx: Tx, ctx: Context, route: Route) -> Route:
     before = tx.routes().get(route.workflow_type)
     route = msgspec.structs.replace(route, created_at=before.created_at if before is not None else ctx.now_ms)
     tx.put_route(route)
+    tx.hint()
     if route.priority != (before.priority if before is not None else 0):
         tx.set_route_priority(route.workflow_type, route.priority)
     return route
@@ -150,6 +153,7 @@ def delete_route(tx: Tx, workflow_type: str) -> None:
         known = ", ".join(tx.routes()) or "none"
         raise NotFound(f"there is no route for '{workflow_type}'", hint=f"routes: {known}")
     tx.set_route_priority(workflow_type, 0)
+    tx.hint()
 
 
 def agent_cannot_start(tx: Tx, ctx: Context, agent: str, reason: str) -> AgentHealth:
@@ -161,6 +165,12 @@ def agent_cannot_start(tx: Tx, ctx: Context, agent: str, reason: str) -> AgentHe
     health = AgentHealth(agent=agent, reason=reason, since_ms=since, retry_ms=ctx.now_ms + wait, tries=tries)
     tx.put_health(health)
     return health
+
+
+def agent_started(tx: Tx, agent: str) -> None:
+    """It can be started after all."""
+    tx.delete_health(agent)
+    tx.hint()
 
 
 def prune(tx: Tx, ended_before_ms: int, bound: int) -> list[tuple[int, list[str]]]:

@@ -221,16 +221,16 @@ def _own_reasons(tx: Tx, ctx: Context, run: Run) -> list[Wait]:
     waits: list[Wait] = []
     if run.held:
         waits.append(Wait(kind=WaitKind.HELD, message="it is on hold", remedy=f"`interlock unhold #{run.number}`"))
-    for need in _needs(tx, run):
-        if not need.met:
-            waits.append(
-                Wait(
-                    kind=WaitKind.NEED,
-                    message=f"it needs #{need.number} ({need.title}), which is {need.state}",
-                    remedy=f"`interlock why #{need.number}`",
-                    details={"need": need.number},
-                )
-            )
+    waits += [
+        Wait(
+            kind=WaitKind.NEED,
+            message=f"it needs #{need.number} ({need.title}), which is {need.state}",
+            remedy=f"`interlock why #{need.number}`",
+            details={"need": need.number},
+        )
+        for need in _needs(tx, run)
+        if not need.met
+    ]
     if run.not_before_ms is not None and run.not_before_ms > ctx.now_ms:
         left = _span(run.not_before_ms - ctx.now_ms)
         if run.not_before_why is None:

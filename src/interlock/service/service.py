@@ -12,9 +12,6 @@ from functools import partial
 from random import Random, SystemRandom
 from typing import Any, TypeVar
 
-import msgspec
-
-from interlock.decide.lanes import limited
 from interlock.decide.outcome import Outcome, OutcomeKind
 from interlock.decide.reasons import Wait
 from interlock.domain.run import AgentHealth, Claim, Event, Instance, ProcessIdentity, Route, Run, Usage
@@ -23,7 +20,7 @@ from interlock.domain.states import Reason, StopKind
 from interlock.domain.task import Task
 from interlock.ports.clock import Clock
 from interlock.ports.store import Changes, Store, Tx
-from interlock.service import claims, dispatching, operating, reads, submitting, supervising
+from interlock.service import claims, dispatching, filing, operating, reads, submitting, supervising
 from interlock.service.context import OPERATOR, Context, find_run
 
 T = TypeVar("T")
@@ -95,25 +92,19 @@ class Service:
         """Admit what may start; see :func:`interlock.service.dispatching.dispatch`."""
         return await self.write(lambda tx, ctx: dispatching.dispatch(tx, ctx, owner=owner, scope=scope, bound=bound))
 
+    def anything_to_dispatch(self) -> bool:
+        """Whether a round of dispatching could do anything at all: a look that costs microseconds."""
+        return self.store.peek(lambda tx: dispatching.anything_to_dispatch(tx, self.settings))
+
     async def withdraw_offers(self, reason: Reason, message: str) -> int:
         """Take every open offer back to the queue."""
         return await self.write(lambda tx, ctx: dispatching.withdraw_offers(tx, ctx, reason, message, 1_000_000))
 
     async def rekey_lanes(self, *, at_once: int = 500) -> None:
         """File queued runs under the lanes that today's limits make, in batches, if the limits speak of other values now."""
-        wanted = msgspec.json.encode(limited(self.settings.limits)).decode()
-
-        def begin(tx: Tx, _: Context) -> bool:
-            if tx.meta(submitting.LIMITED_META) == wanted:
-                return False
-            tx.set_meta(submitting.LIMITED_META, wanted)
-            return True
-
-        if not await self.write(begin):
-            return
-        after: int | None = 0
+        after = await self.write(filing.begin_rekeying)
         while after is not None:
-            after = await self.write(partial(submitting.rekey, after=after, limit=at_once))
+            after = await self.write(partial(filing.rekey, after=after, limit=at_once))
 
     # claims
 
@@ -255,7 +246,7 @@ class Service:
 
     async def agent_started(self, agent: str) -> None:
         """It can be started after all."""
-        await self.write(lambda tx, _: tx.delete_health(agent))
+        await self.write(lambda tx, _: operating.agent_started(tx, agent))
 
     # operating
 

@@ -7,17 +7,21 @@ from enum import StrEnum
 
 import msgspec
 
-from interlock.decide.lanes import Limited, lane_key, limited
+from interlock.decide.lanes import lane_key
 from interlock.decide.readiness import derived
 from interlock.domain.errors import Conflict, InvalidInput, NotFound
 from interlock.domain.run import Run
 from interlock.domain.states import TERMINAL, RunEvent, RunState
-from interlock.domain.task import Task
+from interlock.domain.task import PRIORITY_LIMIT, Task
 from interlock.ports.store import Tx
-from interlock.service.context import OPERATOR, Context, find_run, lane_text, new_run_id
+from interlock.service.context import OPERATOR, Context, find_run, new_run_id
+from interlock.service.filing import lane_of, lane_text, limited_now
 from interlock.service.moves import change, need_ended, record
 
-LIMITED_META = "limited"
+LONGEST_MS = 10 * 366 * 86_400_000
+"""A timeout beyond ten years is a slip of the pen, and would not fit beside a date."""
+LATEST_MS = 253_402_300_799_000
+"""Year 9999."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,19 +41,14 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     created: bool
 
 
-def limited_now(tx: Tx, ctx: Context) -> Limited:
-    """The values that lanes are keyed by: as the last dispatcher set them, so that every process files runs alike."""
-    stored = tx.meta(LIMITED_META)
-    return limited(ctx.settings.limits) if stored is None else msgspec.json.decode(stored, type=Limited)
-
-
 def submit(tx: Tx, ctx: Context, items: Sequence[Item], *, by: str = OPERATOR) -> list[Submitted]:
     """Queue ``items``, all or none. ``needs`` may name ids of the same call or batch, run ids, or ``#numbers``.
 
-    Raises :class:`InvalidInput` for a need on nothing or a cycle, :class:`Conflict` for a doubled id.
+    Raises :class:`InvalidInput` for a need on nothing, a cycle or a number out of range, :class:`Conflict` for a doubled id.
     """
     ids: dict[str, int] = {}
     for index, item in enumerate(items):
+        _refuse_impossible(item.task)
         if item.task.id is not None and ids.setdefault(item.task.id, index) != index:
             raise Conflict(f"the id '{item.task.id}' is given twice", hint="ids are unique within a backlog")
     _refuse_cycles([item.task for item in items], ids)
@@ -92,7 +91,24 @@ def submit(tx: Tx, ctx: Context, items: Sequence[Item], *, by: str = OPERATOR) -
         if done[index].created and item.task.needs:
             run = _tie(tx, ctx, item, done[index].run, ids, done)
             done[index] = Submitted(run=run, created=True)
+    if any(item.task.needs for item in items):
+        # A need that had failed already may have ended others of this call.
+        done = [Submitted(run=tx.run(made.run.number) or made.run, created=made.created) for made in done]
     return done
+
+
+def _refuse_impossible(task: Task) -> None:
+    """One number that the database or the clock cannot hold would stop every later round of dispatching."""
+    if not task.title.strip():
+        raise InvalidInput("a task needs a title")
+    for what, value, low, high in (
+        ("priority", task.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT),
+        ("timeout_ms", task.timeout_ms, 1, LONGEST_MS),
+        ("stall_ms", task.stall_ms, 1, LONGEST_MS),
+        ("not_before_ms", task.not_before_ms, 0, LATEST_MS),
+    ):
+        if value is not None and not low <= value <= high:
+            raise InvalidInput(f"task '{task.title}': {what} is {value}, but lies between {low} and {high}")
 
 
 def _tie(tx: Tx, ctx: Context, item: Item, run: Run, ids: dict[str, int], done: Sequence[Submitted]) -> Run:
@@ -129,8 +145,14 @@ def _resolve(tx: Tx, item: Item, name: str, ids: dict[str, int], done: Sequence[
         ) from error
 
 
-def _refuse_cycles(tasks: Sequence[Task], ids: dict[str, int]) -> None:
+def _refuse_cycles(tasks: Sequence[Task], given: dict[str, int]) -> None:
     """Depth-first over the needs among ``tasks``; what is there already cannot point at what is new."""
+    # The later ones of a unique key become the run of the first.
+    first: dict[str, int] = {}
+    ids = {
+        name: index if (key := tasks[index].unique) is None else first.setdefault(key, index)
+        for name, index in sorted(given.items(), key=lambda entry: entry[1])
+    }
     state: dict[int, int] = {}
     for start in range(len(tasks)):
         if state.get(start):
@@ -245,16 +267,6 @@ def _standing(known: Run | None, task: Task, *, retry_failed: bool, again: bool)
 def reassign(tx: Tx, ctx: Context, run: Run, agent: str | None) -> Run:
     """Give a queued run to another agent."""
     task = msgspec.structs.replace(run.task, agent=agent)
-    lane = tx.lane(lane_text(lane_key(task, run.batch, limited_now(tx, ctx))))
-    return change(tx, ctx, run, task=task, lane=lane)
+    tx.hint()
+    return change(tx, ctx, run, task=task, lane=lane_of(tx, ctx, task, run.batch))
 
-
-def rekey(tx: Tx, ctx: Context, after: int, limit: int) -> int | None:
-    """File up to ``limit`` queued runs with numbers over ``after`` under today's lanes. Returns where to go on, None at the end."""
-    by_lane = limited_now(tx, ctx)
-    runs = tx.queued_after(after, limit)
-    for run in runs:
-        lane = tx.lane(lane_text(lane_key(run.task, run.batch, by_lane)))
-        if lane != run.lane:
-            tx.save_run(run, msgspec.structs.replace(run, lane=lane))
-    return runs[-1].number if len(runs) == limit else None

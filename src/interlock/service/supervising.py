@@ -12,9 +12,8 @@ from interlock.domain.states import Note, Reason, RunEvent, RunState, StopKind
 from interlock.ports.store import Tx
 from interlock.service.claims import end_attempt
 from interlock.service.context import SYSTEM, Context
-from interlock.service.dispatching import extend_offer
+from interlock.service.dispatching import ALL, extend_offer
 from interlock.service.moves import change, move, record
-
 
 CLOCK_STEP_MS = 5000
 
@@ -101,6 +100,7 @@ def request_stop(tx: Tx, ctx: Context, run: Run, kind: StopKind, *, reason: str,
     """Persist the intent to stop the live agent of a run. The first one stands; the run moves once its agent is gone."""
     if not run.held_by_agent or run.stop is not None:
         return run
+    message = message.strip() or f"{kind} by {by}"
     stop = Stop(kind=kind, reason=reason, message=message, by=by, at_ms=ctx.now_ms)
     run = change(tx, ctx, run, stop=stop)
     record(tx, ctx, run, Note.STOP, by=by, before=run.state, reason=str(kind), message=message)
@@ -148,7 +148,7 @@ EPOCH_META = "epoch"
 
 def catch_up(tx: Tx, ctx: Context, *, epoch: tuple[str, int], threshold_ms: int) -> int:
     """See :meth:`interlock.service.Service.catch_up`."""
-    shifted = _follow_clock(tx, epoch)
+    shifted = _follow_clock(tx, ctx, epoch)
     alive = tx.meta(ALIVE_META)
     tx.set_meta(ALIVE_META, str(ctx.now_ms))
     if alive is None:
@@ -156,11 +156,20 @@ def catch_up(tx: Tx, ctx: Context, *, epoch: tuple[str, int], threshold_ms: int)
     gap = ctx.now_ms - (int(alive) + shifted)
     if abs(gap) <= threshold_ms:
         return shifted
-    tx.shift_deadlines(gap)
+    _shift(tx, ctx, gap, backoffs=False)
     return shifted + gap
 
 
-def _follow_clock(tx: Tx, epoch: tuple[str, int]) -> int:
+def _shift(tx: Tx, ctx: Context, by_ms: int, *, backoffs: bool) -> None:
+    tx.shift_deadlines(by_ms)
+    if backoffs:
+        tx.shift_backoffs(by_ms)
+    for run in tx.offers(pull=False, limit=ALL):
+        # Such a one may wait for its backoff or for its deadline: what is due first may have changed.
+        change(tx, ctx, run)
+
+
+def _follow_clock(tx: Tx, ctx: Context, epoch: tuple[str, int]) -> int:
     boot_id, offset_ms = epoch
     stored = tx.meta(EPOCH_META)
     known = None if stored is None else msgspec.json.decode(stored, type=tuple[str, int])
@@ -169,6 +178,5 @@ def _follow_clock(tx: Tx, epoch: tuple[str, int]) -> int:
         tx.set_meta(EPOCH_META, msgspec.json.encode(epoch).decode())
     if abs(step) <= CLOCK_STEP_MS:
         return 0
-    tx.shift_deadlines(step)
-    tx.shift_backoffs(step)
+    _shift(tx, ctx, step, backoffs=True)
     return step

@@ -18,7 +18,7 @@ from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.settings import Agent, RuntimeKind
 from interlock.ports.runtime import Launch
 from interlock.runtimes import CommandRuntime
-from interlock.runtimes.cgroup import remove, usable_parent
+from interlock.runtimes.cgroup import cgroup_name, remove, usable_parent
 from interlock.runtimes.handle import reap_closed
 from interlock.runtimes.process import process_table, read_stat, send_signal
 
@@ -117,18 +117,20 @@ def until_fixture() -> Callable[..., Awaitable[Any]]:
 
 
 @pytest.fixture(params=["cgroup", "plain"])
-async def runtime(request: pytest.FixtureRequest) -> AsyncIterator[CommandRuntime]:
+async def runtime(request: pytest.FixtureRequest, yard: Yard) -> AsyncIterator[CommandRuntime]:
     """A command runtime of either containment; afterwards no cgroup may be left."""
     if request.param == "cgroup" and usable_parent() is None:
         pytest.skip("cgroups cannot be made here")
     made = CommandRuntime(cgroups=request.param == "cgroup")
     yield made
     parent = made._cgroup_parent
-    left = [] if parent is None else list(parent.glob("attempt-*"))
-    for path in left:
-        remove(path)
+    if parent is not None:
+        names = [cgroup_name(folder.resolve()) for folder in (yard.base / "attempts").glob("*")]
+        left = [name for name in names if (parent / name).exists()]
+        for name in left:
+            remove(parent / name)
+        assert not left, f"cgroups left: {left}"
     made.close()
-    assert not left, f"cgroups left: {left}"
 
 
 LAUNCHER = """
@@ -148,7 +150,7 @@ LAUNCHER = """
         command.crashpoint = crashpoint
 
     async def main():
-        runtime = command.CommandRuntime(cgroups=cgroups == "yes")
+        runtime = command.CommandRuntime(cgroups=cgroups == "True")
         launch = Launch(run=1, run_id="run", fence=1, agent=Agent(name="tester", command=agent),
                         folder=Path(folder), cwd=Path(cwd), env=dict(os.environ))
         if stop_at == "before":
@@ -175,8 +177,7 @@ def launcher(yard: Yard) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         folder: Path, agent: str, *, contained: bool, crash_at: str = "", stop_at: str = ""
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(LAUNCHER), folder, yard.cwd, agent]
-            + ["yes" if contained else "no", stop_at],
+            [sys.executable, "-c", textwrap.dedent(LAUNCHER), folder, yard.cwd, agent, str(contained), stop_at],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

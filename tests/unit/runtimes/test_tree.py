@@ -82,6 +82,17 @@ async def test_an_agent_that_obeys_has_its_status_kept(
     assert await agent.wait() == Ending(exit_status=3)
 
 
+async def test_term_in_the_first_moment_is_not_lost(runtime: CommandRuntime, yard: Any) -> None:
+    for delay_us in range(0, 3000, 100):
+        agent = await runtime.launch(yard.launch("sleep 1000; exit 0"))
+        began = time.perf_counter()
+        while time.perf_counter() - began < delay_us / 1_000_000:
+            await trio.lowlevel.checkpoint()
+        with trio.fail_after(20):
+            await agent.stop(60_000)
+        assert await agent.wait() == Ending(exit_status=143)
+
+
 async def test_an_agent_that_ignores_term_is_killed(
     runtime: CommandRuntime, yard: Any, until: Callable[..., Any]
 ) -> None:
@@ -122,7 +133,7 @@ async def test_a_restarting_parent(runtime: CommandRuntime, yard: Any, until: Ca
     agent = await runtime.launch(
         yard.launch("echo $$ > started; while :; do setsid -w sh -c 'echo x >> beats; sleep 1000; :'; done")
     )
-    await until(lambda: (yard.cwd / "beats").exists())
+    await until((yard.cwd / "beats").exists)
     with trio.fail_after(20):
         await agent.stop(300)
 

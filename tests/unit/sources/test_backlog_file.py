@@ -142,7 +142,7 @@ class TestYaml:
         ("- a\n---\n- b\n", "b:2: a second document starts here"),
         ("- title: a: b\n", "b:1: column 11: mapping values are not allowed"),
         ("- title: a\n\tid: b\n", "b:2: column 1: "),
-        ("- @a\n", "b:1: column 3: found character that cannot start any token"),
+        ("- @a\n", "b:1: column 3: found character"),
         ("- 'a\n", "b:2: column 1: found unexpected end of stream while scanning a quoted scalar"),
         ("- a\n- b\u2028c\n", "b:2: column 4: character U+2028"),
         ("- a\n- b\x00\n", "b:2: column 4: control character U+0000"),

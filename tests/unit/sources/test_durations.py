@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import InvalidInput
@@ -54,6 +54,7 @@ def test_what_is_no_duration_is_refused_with_a_hint(text: str, hint: str) -> Non
     assert hint in (caught.value.hint or "")
 
 
+@settings(deadline=None)
 @given(st.integers(0, LONGEST_MS))
 def test_an_exact_duration_reads_back(ms: int) -> None:
     assert parse_duration(exact_duration(ms)) == ms

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from interlock.config import parse_config
@@ -107,6 +107,7 @@ WRITERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
+@settings(deadline=None)  # a loaded machine is no fault
 @given(pairs=backlogs)
 def test_a_task_reads_back_as_it_was(writer: str, pairs: list[tuple[Task, str | None]]) -> None:
     tasks = with_ids(pairs)
@@ -116,6 +117,7 @@ def test_a_task_reads_back_as_it_was(writer: str, pairs: list[tuple[Task, str | 
     assert [p.task.content_hash() for p in found.tasks] == [task.content_hash() for task in tasks]
 
 
+@settings(deadline=None)  # a loaded machine is no fault
 @given(ms=st.integers(0, 253_402_300_799_999))
 def test_a_moment_reads_back(ms: int) -> None:
     assert parse_moment(write_moment(ms), now_ms=0) == ms
@@ -178,6 +180,7 @@ anything = st.one_of(
 
 
 @pytest.mark.parametrize("kind", [*BacklogFormat, None])
+@settings(deadline=None)  # a loaded machine is no fault
 @given(data=anything)
 @example(data=b"\xef\xbb\xbf\xff")
 @example(data=b'- "\\U00110000"')
@@ -188,6 +191,7 @@ def test_whatever_is_no_backlog_is_one_of_our_errors(kind: BacklogFormat | None,
         assert found.tasks
 
 
+@settings(deadline=None)  # a loaded machine is no fault
 @given(data=anything)
 def test_whatever_is_no_configuration_is_one_of_our_errors(data: bytes) -> None:
     with contextlib.suppress(InterlockError):

@@ -14,7 +14,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -98,9 +98,9 @@ def _deliver(group: list[_Work[Any]]) -> None:
         trio.lowlevel.reschedule(piece.task, piece.result)
 
 
-def _connect(path: Path, *, writing: bool) -> sqlite3.Connection:
+def _connect(path: Path, *, writing: bool, busy_ms: int) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
-    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    connection.execute(f"PRAGMA busy_timeout = {busy_ms:d}")
     connection.execute("PRAGMA foreign_keys = ON")
     # Without it, UPDATE ... RETURNING with triggers spills to a file at every statement.
     connection.execute("PRAGMA temp_store = MEMORY")
@@ -134,11 +134,12 @@ class SqliteStore:
     """Durable state in ``interlock.db`` of a data folder; :class:`interlock.ports.store.Store`.
 
     Raises :class:`NotFound` when the folder holds no database and ``create`` is not set, :class:`Unavailable` when it cannot be
-    used.
+    used. ``busy_ms``: how long to wait for another program that holds the database.
     """
 
-    def __init__(self, folder: Path, *, create: bool = False, inline: bool = False) -> None:
+    def __init__(self, folder: Path, *, create: bool = False, inline: bool = False, busy_ms: int = BUSY_MS) -> None:
         self.folder = folder
+        self._busy_ms = busy_ms
         self.path = folder / DATABASE
         if not create and not self.path.exists():
             raise NotFound(
@@ -148,10 +149,13 @@ class SqliteStore:
         try:
             if create:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.migrated_from = prepare(self.path)
-            self._writer = _connect(self.path, writing=True)
+            self.migrated_from = prepare(self.path, busy_ms=busy_ms)
+            self._writer = self._connection(writing=True)
         except sqlite3.Error as error:
-            raise meaning(error, self.path) or error from error
+            raise meaning(error, self.path) or Unavailable(
+                f"the database cannot be brought to this version ({self.path}: {error})",
+                hint="nothing was changed; go on with the version of Interlock that made it, and report this",
+            ) from error
         except OSError as error:
             raise Unavailable(
                 f"{folder}: {error.strerror}", hint="check that the folder exists and is yours"
@@ -173,6 +177,9 @@ class SqliteStore:
         if not inline:
             self._checkpointer.start()
 
+    def _connection(self, *, writing: bool) -> sqlite3.Connection:
+        return _connect(self.path, writing=writing, busy_ms=self._busy_ms)
+
     # writing
 
     async def write(self, work: Callable[[SqliteTx], T]) -> T:
@@ -181,6 +188,8 @@ class SqliteStore:
             await trio.lowlevel.checkpoint()
             return self.write_now(work)
         await trio.lowlevel.checkpoint_if_cancelled()
+        if self._closed:
+            raise Unavailable("the store is closed")
         piece = _Work(work, trio.lowlevel.current_task(), trio.lowlevel.current_trio_token())
         self._queue.put(piece)
 
@@ -196,13 +205,14 @@ class SqliteStore:
             raise Unavailable("the store is closed")
         (result,) = self._commit([work])
         self._announce()
-        return result.unwrap()
+        value: T = result.unwrap()
+        return value
 
     def _commit(self, works: list[Callable[[SqliteTx], Any]]) -> list[outcome.Outcome[Any]]:
         """Run ``works`` in one transaction, each in a savepoint, and commit."""
         connection = self._writer
         results: list[outcome.Outcome[Any]] = []
-        self._tx.wrote_events = False
+        self._tx.worth_a_ring = False
         try:
             connection.execute("BEGIN IMMEDIATE")
             results.extend([self._piece(work) for work in works])
@@ -210,12 +220,21 @@ class SqliteStore:
             connection.execute("COMMIT")
             crashpoint("after_commit")
         except sqlite3.Error as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            self._tx.wrote_events = False
+            self._undo()
             refused = meaning(error, self.path) or Unavailable(f"the database refused the commit: {error}")
             return [outcome.Error(refused) for _ in works]
+        except BaseException:
+            # Ctrl-C in an inline store, say: the next transaction finds none open.
+            self._undo()
+            raise
         return results
+
+    def _undo(self) -> None:
+        self._tx.worth_a_ring = False
+        if self._writer.in_transaction:
+            # A disk that fails here too leaves the transaction open; the next try comes back to it.
+            with suppress(sqlite3.Error):
+                self._writer.execute("ROLLBACK")
 
     def _piece(self, work: Callable[[SqliteTx], Any]) -> outcome.Outcome[Any]:
         connection = self._writer
@@ -255,7 +274,11 @@ class SqliteStore:
                     last = True
                     break
                 group.append(piece)
-            for piece, result in zip(group, self._commit([piece.work for piece in group]), strict=True):
+            try:
+                results = self._commit([piece.work for piece in group])
+            except BaseException as error:  # noqa: BLE001 - whoever waits gets it; the writer goes on
+                results = [outcome.Error(error) for _ in group]
+            for piece, result in zip(group, results, strict=True):
                 piece.result = result
             self._answer(group)
             self._announce()
@@ -273,9 +296,9 @@ class SqliteStore:
                 continue
 
     def _announce(self) -> None:
-        if not self._tx.wrote_events:
+        if not self._tx.worth_a_ring:
             return
-        self._tx.wrote_events = False
+        self._tx.worth_a_ring = False
         self._checkpointing.set()
         for listener in tuple(self._listeners):
             listener.hint() if self._inline else self._hint_from_thread(listener)
@@ -302,11 +325,9 @@ class SqliteStore:
 
     def read_now(self, work: Callable[[SqliteTx], T]) -> T:
         """The same on this thread."""
+        connection = None
         try:
-            connection = self._readers.pop() if self._readers else _connect(self.path, writing=False)
-        except sqlite3.Error as error:
-            raise meaning(error, self.path) or error from error
-        try:
+            connection = self._reader()
             connection.execute("BEGIN")
             try:
                 return work(SqliteTx(connection))
@@ -315,10 +336,18 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise meaning(error, self.path) or error from error
         finally:
-            if self._closed or connection.in_transaction:
-                connection.close()
-            else:
-                self._readers.append(connection)
+            if connection is not None:
+                if self._closed or connection.in_transaction:
+                    connection.close()
+                else:
+                    self._readers.append(connection)
+
+    def _reader(self) -> sqlite3.Connection:
+        try:
+            # Several threads read: asking first whether there is one would not do.
+            return self._readers.pop()
+        except IndexError:
+            return self._connection(writing=False)
 
     # commits of this process and of others
 
@@ -327,19 +356,24 @@ class SqliteStore:
         """Listen for commits of this process (at once), of others (by the bell)."""
         listening = Listening(trio.lowlevel.current_trio_token())
         self._listeners.add(listening)
+        heard = self.bell.listen()
+        failure: BaseException | None = None
         try:
             async with trio.open_nursery() as nursery:
-                heard = self.bell.listen()
                 if heard is not None:
                     nursery.start_soon(self._hear, heard[0], listening)
                 try:
                     yield listening
-                finally:
-                    nursery.cancel_scope.cancel()
-                    if heard is not None:
-                        heard[1]()
+                except BaseException as error:  # noqa: BLE001 - raised again below, as itself rather than in a group
+                    failure = error
+                nursery.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
         finally:
             self._listeners.discard(listening)
+            if heard is not None:
+                # Only now that nobody listens to it any more.
+                heard[1]()
 
     @staticmethod
     async def _hear(heard: Any, listening: Listening) -> None:
@@ -357,14 +391,13 @@ class SqliteStore:
     def _checkpoint_loop(self) -> None:
         """Move committed pages from the WAL into the file in the background, so that no commit has to wait for it."""
         try:
-            with _connect(self.path, writing=True) as connection:
+            with closing(self._connection(writing=True)) as connection:
                 while True:
                     self._checkpointing.wait()
                     self._checkpointing.clear()
                     if self._closed:
                         break
                     self._checkpoint(connection)
-            connection.close()
         except sqlite3.Error:
             # The writer meets the same trouble and reports it; the next start moves the pages.
             return
@@ -387,7 +420,7 @@ class SqliteStore:
             raise Conflict(f"{target} is there already", hint="name a new file")
         part = target.with_name(f"{target.name}.part")
         try:
-            source = _connect(self.path, writing=False)
+            source = self._connection(writing=False)
             copy = sqlite3.connect(part, isolation_level=None)
             try:
                 source.backup(copy, pages=4096)
@@ -423,10 +456,14 @@ class SqliteStore:
         """Finish what is queued and let go of the file."""
         if self._closed:
             return
+        self._closed = True
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
-        self._closed = True
+            with suppress(queue.Empty):
+                # Who came from another thread at the very end must not wait for ever.
+                while (late := self._queue.get_nowait()) is not None:
+                    self._answer([late])
         self._checkpointing.set()
         if not self._inline:
             self._checkpointer.join(timeout=5)

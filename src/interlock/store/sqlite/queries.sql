@@ -99,7 +99,7 @@ WHERE ended_ms IS NULL AND state IN ('dispatched', 'claimed', 'running');
 -- name: shift_backoffs
 -- A backoff is a length of time; a time that somebody asked for stays where it is.
 UPDATE runs SET not_before_ms = not_before_ms + ?1, due_ms = due_ms + ?1
-WHERE ended_ms IS NULL AND state = 'queued' AND due_ms IS NOT NULL AND not_before_why IS NOT NULL;
+WHERE ended_ms IS NULL AND state IN ('queued', 'dispatched') AND not_before_ms IS NOT NULL AND not_before_why IS NOT NULL;
 
 -- name: count_states
 -- Unfinished runs are few beside the finished ones and have an index of their own.
@@ -112,7 +112,8 @@ SELECT state, count(*) FROM runs GROUP BY state;
 SELECT state, count(*) FROM runs WHERE batch = ? GROUP BY state;
 
 -- name: set_route_priority
-UPDATE runs SET priority = base_priority + ? WHERE state = 'queued' AND ended_ms IS NULL AND workflow_type = ?;
+-- Of every unfinished run: one that is active now may be queued again.
+UPDATE runs SET priority = base_priority + ? WHERE ended_ms IS NULL AND workflow_type = ?;
 
 -- name: durations
 -- What stats are made of: the newest ended attempts.
@@ -161,6 +162,9 @@ SELECT r.number, r.id, r.title, r.state FROM slots s JOIN runs r ON r.number = s
 
 -- name: used
 SELECT key, used FROM slot_counts WHERE used > 0;
+
+-- name: used_of
+SELECT used FROM slot_counts WHERE key = ?;
 
 -- name: recount
 SELECT key, count(*) FROM slots GROUP BY key;

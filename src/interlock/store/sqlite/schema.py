@@ -93,14 +93,14 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def prepare(path: Path) -> Path | None:
+def prepare(path: Path, *, busy_ms: int = 10_000) -> Path | None:
     """Make the database, or bring it forward. Returns the backup that was made before a migration, if any.
 
     Raises :class:`Unavailable` when the file is of a newer version, is no database of ours, or cannot be written.
     """
     version = schema_version()
     with _alone(path), closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA busy_timeout = 10000")
+        connection.execute(f"PRAGMA busy_timeout = {busy_ms:d}")
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

@@ -20,13 +20,16 @@ _ADD_RUN = f"INSERT INTO runs ({', '.join(_INSERTED)}) VALUES ({', '.join('?' * 
 
 
 class SqliteTx:
-    """One transaction. ``wrote_events`` tells the engine that others have something to hear of."""
+    """One transaction. ``worth_a_ring`` tells the engine that others have something to hear of."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self._execute = connection.execute
-        self.wrote_events = False
+        self.worth_a_ring = False
         self._updates: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def hint(self) -> None:
+        self.worth_a_ring = True
 
     def _all(self, name: str, *values: Any) -> list[Any]:
         return self._execute(SQL[name], values).fetchall()
@@ -197,7 +200,7 @@ class SqliteTx:
     # events
 
     def add_event(self, event: Event) -> None:
-        self.wrote_events = True
+        self.worth_a_ring = True
         self._do(
             "add_event",
             event.run,
@@ -226,6 +229,9 @@ class SqliteTx:
     def take_slots(self, run: int, keys: Iterable[str]) -> None:
         self.connection.executemany(SQL["take_slot"], [(run, key) for key in keys])
 
+    def free_slot(self, run: int, key: str) -> None:
+        self._do("drop_slot", run, key)
+
     def slots_of(self, run: int) -> list[str]:
         return [key for (key,) in self._all("slots_of", run)]
 
@@ -236,6 +242,10 @@ class SqliteTx:
 
     def used(self) -> dict[str, int]:
         return dict(self._all("used"))
+
+    def used_of(self, key: str) -> int:
+        row = self._one("used_of", key)
+        return 0 if row is None else int(row[0])
 
     def recount(self) -> dict[str, int]:
         return dict(self._all("recount"))
@@ -251,7 +261,7 @@ class SqliteTx:
 
     def repair_slots(self) -> None:
         for number, key in self._all("stray_slots"):
-            self._do("drop_slot", number, key)
+            self.free_slot(number, key)
         self._do("drop_slot_counts")
         self._do("fill_slot_counts")
 
@@ -287,7 +297,7 @@ class SqliteTx:
         self._do("put_instance", *INSTANCES.write(instance))
 
     def set_instance_wanted(self, instance: str, wanted: str | None) -> None:
-        self.wrote_events = True
+        self.worth_a_ring = True
         self._do("set_instance_wanted", wanted, instance)
 
     def set_instance_seen(self, instance: str, seen_ms: int) -> None:

@@ -85,8 +85,7 @@ def _run_guards() -> list[str]:
             "runs_terminal",
             "BEFORE UPDATE",
             "runs",
-            "OLD.ended_ms IS NOT NULL AND (NEW.ended_ms IS NOT OLD.ended_ms OR NEW.reason IS NOT OLD.reason"
-            " OR NEW.message IS NOT OLD.message OR NEW.result IS NOT OLD.result)",
+            "OLD.ended_ms IS NOT NULL",
             "illegal_transition: a terminal run is final",
         ),
         _refuse(
@@ -119,6 +118,13 @@ def _run_guards() -> list[str]:
             "attempts",
             f"(NEW.ended_ms IS NOT NULL) <> (NEW.state IN ({_words(ATTEMPT.final)}))",
             "illegal_transition: an attempt has an end when its state says so",
+        ),
+        _refuse(
+            "attempts_final",
+            "BEFORE UPDATE",
+            "attempts",
+            "OLD.ended_ms IS NOT NULL",
+            "illegal_transition: an attempt that has ended is final",
         ),
         _refuse(
             "attempts_identity",

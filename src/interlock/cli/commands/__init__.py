@@ -1,0 +1,1 @@
+"""The commands, by topic. Each module imports what it needs when it is called: ``--help`` stays fast."""
