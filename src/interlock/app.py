@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import metadata
 from pathlib import Path
@@ -115,8 +115,12 @@ class Interlock:
                 with trio.move_on_after(self.settings.poll_ms / 1000):
                     await changes.wait()
 
-    async def events(self, after: int | None = None) -> AsyncIterator[Event]:
-        """The event log as it grows: from behind sequence number ``after``, or from now on. Never ends by itself."""
+    @trio.as_safe_channel
+    async def events(self, after: int | None = None) -> AsyncGenerator[Event, None]:
+        """The event log as it grows: from behind sequence number ``after``, or from now on. Never ends by itself.
+
+        ``async with il.events() as events: async for event in events: ...``
+        """
         if after is None:
             after = await self.store.read(lambda tx: tx.last_seq())
         async with self.service.changes() as changes:
@@ -212,9 +216,10 @@ def read_config(config: Path | None, data: Path) -> Config:
 def _changed(config: Config, changes: Mapping[str, object]) -> Config:
     settings = config.settings
     for name, value in changes.items():
-        if name == "limits.total":
-            limits = msgspec.structs.replace(settings.limits, total=value)
-            settings = msgspec.structs.replace(settings, limits=limits)
+        group, _, field = name.rpartition(".")
+        if group:
+            within = msgspec.structs.replace(getattr(settings, group), **{field: value})
+            settings = msgspec.structs.replace(settings, **{group: within})
         else:
             settings = msgspec.structs.replace(settings, **{name: value})
     return msgspec.structs.replace(config, settings=settings)

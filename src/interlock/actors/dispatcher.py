@@ -143,12 +143,15 @@ class Dispatcher:
         """Before anything else: time in which nobody was awake counts for nothing, and what runs is looked after."""
         others = [one for one in await self.service.instances() if one.id != self.id and is_alive(self.around.data, one.id)]
         await self.service.catch_up(ASLEEP_MS if others else 0)
-        await self._adopt(actors)
+        await self._adopt(actors, first=True)
 
-    async def _adopt(self, actors: trio.Nursery) -> None:
+    async def _adopt(self, actors: trio.Nursery, *, first: bool = False) -> None:
         runs = await self.service.store.read(lambda tx: tx.live_runs())
         owners = {run.owner for run in runs if run.held_by_agent and not run.remote and run.owner is not None}
         gone = {owner for owner in owners if owner != self.id and not is_alive(self.around.data, owner)}
+        if first and self.id in owners:
+            # An earlier process had our pid as well, as the first one of a container has.
+            gone.add(self.id)
         if gone:
             agents = await self.service.read(lambda tx, ctx: circumstances(tx, ctx).agents)
             for run in runs:
@@ -159,7 +162,7 @@ class Dispatcher:
                         self._spawn(actors, RunActor(self.around, adopted, agent), fresh=False)
         for instance in await self.service.instances():
             if instance.id != self.id and not is_alive(self.around.data, instance.id):
-                await self.service.write(lambda tx, _, gone_id=instance.id: tx.delete_instance(gone_id))
+                await self.service.forget_instance(instance.id)
 
     def end(self, how: Ending) -> None:
         """Begin to end: ``drain`` lets agents finish, ``detach`` leaves them running, ``kill`` stops and requeues them.

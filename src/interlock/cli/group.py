@@ -120,7 +120,7 @@ class InterlockGroup(click.Group):
         """Their names, in the order in which a person meets them."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the same
         """The command of that name; imported now."""
         if cmd_name in self.commands:
             return self.commands[cmd_name]

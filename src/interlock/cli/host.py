@@ -86,7 +86,7 @@ class Host(Protocol):
         """Open a data folder: ``data``, else INTERLOCK_DATA, else the nearest ``.interlock`` from here up, else ``./.interlock``.
 
         ``config``: else ``interlock.yaml`` beside the data folder, when there. ``settings_changes`` replace fields of
-        :class:`Settings`; the key ``limits.total`` sets the global limit.
+        :class:`Settings`, by name; ``limits.total`` is the field ``total`` of its field ``limits``.
         """
         ...
 

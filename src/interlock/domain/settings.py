@@ -43,11 +43,7 @@ class OnNeverClaimed(StrEnum):
     FAIL = "fail"
 
 
-class Frozen(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the settings values."""
-
-
-class Limits(Frozen):
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How many runs may be active at once; the most restrictive applicable one wins."""
 
     total: int = 10
@@ -58,7 +54,7 @@ class Limits(Frozen):
     per_agent: dict[str, int] = {}
 
 
-class Retry(Frozen):
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """How failures are tried again: ``max_retries`` retries after the first try, exponential backoff, equal jitter."""
 
     max_retries: int = 3
@@ -66,7 +62,7 @@ class Retry(Frozen):
     max_delay_ms: int = 5 * MINUTE
 
 
-class Budgets(Frozen):
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """What may happen to a run before it is given up, beside failures."""
 
     max_losts: int = 5
@@ -75,7 +71,7 @@ class Budgets(Frozen):
     default_defer_ms: int = 60 * SECOND
 
 
-class Leases(Frozen):
+class Leases(msgspec.Struct, frozen=True, kw_only=True):
     """How long a claim lives without a heartbeat. A lapse is expiry plus grace."""
 
     local_ms: int = 5 * MINUTE
@@ -91,7 +87,7 @@ class RuntimeKind(StrEnum):
     FUNCTION = "function"
 
 
-class Agent(Frozen, omit_defaults=True):
+class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A named way to get work done. ``command``: a shell string, or an argv list."""
 
     name: str
@@ -105,7 +101,7 @@ class Agent(Frozen, omit_defaults=True):
     grace_ms: int | None = None
 
 
-class Role(Frozen):
+class Role(msgspec.Struct, frozen=True, kw_only=True):
     """What a role implies: which agent does its work, and a file appended to its prompts."""
 
     name: str
@@ -113,7 +109,7 @@ class Role(Frozen):
     prompt: str | None = None
 
 
-class Settings(Frozen):
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All that the service, the decisions and the actors are configured by."""
 
     enabled: bool = True

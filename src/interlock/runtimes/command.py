@@ -34,7 +34,8 @@ from interlock.runtimes.handle import ProcessHandle, adopt_child, reap_closed
 from interlock.runtimes.process import identify
 from interlock.runtimes.program import NoProgram, program_argv
 from interlock.runtimes.recovery import recover_folder
-from interlock.runtimes.tree import MARK, Tree
+from interlock.runtimes.snapshot import MARK
+from interlock.runtimes.tree import Tree
 from interlock.runtimes.wrapper import wrapper_argv
 
 _ADVICE = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import time
 from contextlib import suppress
 
 import trio
@@ -20,7 +19,6 @@ from interlock.runtimes.process import (
     is_alive,
     is_local,
     open_pidfd,
-    process_table,
     same_command_line,
     send_signal,
 )
@@ -32,12 +30,10 @@ PATIENCE_SECONDS = 10.0
 
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.25
-_TABLE_SECONDS = 1.0
 
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 _unreaped: set[int] = set()
-_last_table: tuple[float, list[ProcessStat]] = (-_TABLE_SECONDS, [])
 
 
 class ProcessHandle:
@@ -107,7 +103,7 @@ class ProcessHandle:
                 await self._stop_unknown()
             if not self._ended and self._wrapper is not None and not is_local(self._wrapper):
                 raise TreeSurvives(f"the agent of {self._files.folder} runs in another pid namespace")
-            if not self._tree.gone():
+            if not await self._tree.gone():
                 await self._ask(grace_ms)
                 await self._kill()
         except SelfInTree:
@@ -130,7 +126,7 @@ class ProcessHandle:
         except OSError:
             size = 0
         try:
-            ticks = self._tree.cpu_ticks(None if self._tree.contained else _recent_table())
+            ticks = self._tree.cpu_ticks()
         except OSError:
             ticks = 0
         return Activity(output_bytes=size, cpu_ticks=ticks)
@@ -240,9 +236,9 @@ class ProcessHandle:
     async def _ask(self, grace_ms: int) -> None:
         pause = _FIRST_PAUSE_SECONDS
         with trio.move_on_after(grace_ms / 1000):
-            while not self._tree.gone():
+            while not await self._tree.gone():
                 # parents first: one whose child dies before it goes on, and may end as if all were well
-                for stat in sorted(self._tree.members(), key=lambda stat: (stat.start_ticks, stat.pid)):
+                for stat in sorted(await self._tree.members(), key=lambda stat: (stat.start_ticks, stat.pid)):
                     if self._tree.is_wrapper(stat) or stat.key in self._termed or self._is_before_exec(stat):
                         continue
                     self._termed.add(stat.key)
@@ -260,12 +256,12 @@ class ProcessHandle:
     async def _kill(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
         with trio.move_on_after(PATIENCE_SECONDS):
-            while not self._tree.gone():
+            while not await self._tree.gone():
                 await self._tree.kill()
                 await self._pause(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             return
-        left = self._tree.members()
+        left = await self._tree.members()
         who = ", ".join(stat.describe() for stat in left)
         if not left:
             holders = ", ".join(stat.describe() for stat in self._tree.holders())
@@ -285,12 +281,3 @@ def reap_closed() -> None:
             if os.waitpid(pid, os.WNOHANG)[0] == 0:
                 continue
         _unreaped.discard(pid)
-
-
-def _recent_table() -> list[ProcessStat]:
-    """Shared by all handles: a thousand agents that are watched for a stall cost one scan a second."""
-    global _last_table  # noqa: PLW0603
-    now = time.monotonic()
-    if now - _last_table[0] >= _TABLE_SECONDS:
-        _last_table = (now, list(process_table()))
-    return _last_table[1]

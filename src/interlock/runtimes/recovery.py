@@ -69,7 +69,7 @@ async def _let_go(files: AttemptFiles) -> Recovery:
             return unknown
         tree = Tree(files, identity)
         for _ in range(_LOOKS):
-            if tree.find_any():
+            if await tree.find_any():
                 return Alive(ProcessHandle(files, identity, tree))
             if not tree.undecided:
                 break

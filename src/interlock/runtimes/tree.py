@@ -21,19 +21,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
-
-import trio
 
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.run import ProcessIdentity
 from interlock.runtimes import attempt_lock, cgroup
-from interlock.runtimes.process import GONE, ProcessStat, process_table, read_stat, send_signal
+from interlock.runtimes.process import ProcessStat, process_table, read_stat, send_signal
+from interlock.runtimes.snapshot import Snapshot, fresh_snapshot, has_file_open, recent_snapshot
 from interlock.runtimes.wrapper import read_line
-
-MARK = "INTERLOCK_ATTEMPT_DIR"
 
 _QUICK_SECONDS = 0.25
 _ENOUGH_PIDS = 32768
@@ -75,27 +71,32 @@ class Tree:
             self._cgroup = recorded_cgroup(self.files)
         return self._cgroup is not None
 
-    def gone(self) -> bool:
+    async def gone(self) -> bool:
         """Whether all of it is confirmed to be gone: the lock is free, the cgroup empty (or no member found).
 
-        Cheap while the lock is held, and with a cgroup. Removes the cgroup. Raises OSError when the lock cannot be
-        tried: then nothing is confirmed.
+        Cheap while the lock is held, with a cgroup, and after a short life. Removes the cgroup. Raises OSError when
+        it cannot be told.
         """
         if not attempt_lock.is_free(self.files):
             return False
         if self.contained:
             return self._cgroup is not None and cgroup.remove(self._cgroup)
-        return not self._find(above=self._pids_above()) and not self.undecided
+        above = self._pids_above()
+        snapshot = Snapshot(above=above) if above else await fresh_snapshot()
+        return not self._find(snapshot) and not self.undecided
 
-    def find_any(self) -> list[ProcessStat]:
+    async def find_any(self) -> list[ProcessStat]:
         """Members by every sign but the lock, cgroup or not: for a recovery, which looks once and thoroughly."""
-        return [*(self._in_cgroup() if self.contained else []), *self._find()]
+        return [*(self._in_cgroup() if self.contained else []), *self._find(await fresh_snapshot())]
 
-    def members(self) -> list[ProcessStat]:
-        """Living members, the wrapper included. With a cgroup that is not empty: those in it."""
+    async def members(self) -> list[ProcessStat]:
+        """Living members, the wrapper included. With a cgroup that is not empty: those in it.
+
+        Raises :class:`SelfInTree`, and OSError when it cannot be told.
+        """
         found = self._in_cgroup() if self.contained else []
         if not found:
-            found = self._find()
+            found = self._find(await fresh_snapshot())
         if not found and not attempt_lock.is_free(self.files):
             found = [stat for stat in self.holders() if self._is_young(stat)]
         if any(stat.pid == os.getpid() for stat in found):
@@ -117,28 +118,27 @@ class Tree:
         frozen: set[tuple[int, int]] = set()
         try:
             for _ in range(_FREEZE_ROUNDS):
-                fresh = {stat.key for stat in self.members()} - frozen
+                fresh = {stat.key for stat in await self.members()} - frozen
                 if not fresh:
                     break
                 for pid, start_ticks in fresh:
                     send_signal(pid, start_ticks, signal.SIGSTOP)
                 frozen |= fresh
-                await trio.lowlevel.checkpoint()
         finally:
             # never left stopped half-way, not even by a cancellation
             for pid, start_ticks in frozen:
                 send_signal(pid, start_ticks, signal.SIGKILL)
 
-    def cpu_ticks(self, table: list[ProcessStat] | None) -> int:
-        """CPU time of the tree so far, in clock ticks; of the session and its descendants where there is no cgroup."""
+    def cpu_ticks(self) -> int:
+        """CPU time so far, in clock ticks; without a cgroup that of the session and its descendants, 1 s old at most."""
         if self.contained and self._cgroup is not None:
             used = cgroup.cpu_microseconds(self._cgroup)
             if used is not None:
                 return used * os.sysconf("SC_CLK_TCK") // 1_000_000
         if self.wrapper is None:
             return 0
-        found = {s.key: s for s in table or () if s.session == self.wrapper.pid and self._is_young(s)}
-        _add_descendants(found, table or [])
+        snapshot = recent_snapshot()
+        found = snapshot.with_descendants(s for s in snapshot.session(self.wrapper.pid) if self._is_young(s))
         return sum(stat.cpu_ticks for stat in found.values())
 
     def holders(self) -> list[ProcessStat]:
@@ -147,7 +147,7 @@ class Tree:
             lock = os.stat(self.files.lock)
         except OSError:
             return []
-        return [stat for stat in process_table() if stat.living and _has_open(stat.pid, lock)]
+        return [stat for stat in process_table() if stat.living and has_file_open(stat.pid, lock)]
 
     def _is_young(self, stat: ProcessStat) -> bool:
         return self.wrapper is not None and stat.start_ticks >= self.wrapper.start_ticks
@@ -171,41 +171,27 @@ class Tree:
             return 0
         return self.wrapper.pid - 1 if newest >= self.wrapper.pid else 0
 
-    def _find(self, *, above: int = 0) -> list[ProcessStat]:
+    def _find(self, snapshot: Snapshot) -> list[ProcessStat]:
         """Living members by session, mark and descent.
 
         A process in the middle of an exec shows an empty environment, as does one that has none. Such a one is
         undecided when it is seen for the first time.
         """
-        table = list(process_table(above=above))
-        found: dict[tuple[int, int], ProcessStat] = {}
-        self.undecided = False
+        since = 0 if self.wrapper is None else self.wrapper.start_ticks
+        first = snapshot.marked(os.fsencode(self.files.folder), since)
+        session: list[ProcessStat] = []
         if self.wrapper is not None:
-            table = [stat for stat in table if self._is_young(stat)]
-            found = {stat.key: stat for stat in table if self.is_wrapper(stat)}
-        self._add_session(found, table)
-        _add_descendants(found, table)
-        mark = b"\0%s=%s\0" % (MARK.encode(), os.fsencode(self.files.folder))
-        bare: set[tuple[int, int]] = set()
-        for stat in table:
-            if stat.key in found or stat.memory_bytes == 0:
-                continue
-            environment = _environment(stat.pid)
-            if environment is not None and mark in environment:
-                found[stat.key] = stat
-            elif environment == b"":
-                bare.add(stat.key)
-        self._add_session(found, table)
-        _add_descendants(found, table)
-        bare -= found.keys()
+            root = snapshot.get(self.wrapper.pid)
+            if root is not None and self.is_wrapper(root):
+                first.append(root)
+            session = [stat for stat in snapshot.session(self.wrapper.pid) if stat.start_ticks >= since]
+        found = snapshot.with_descendants(first)
+        if any(stat.key in found for stat in session):
+            found = snapshot.with_descendants([*found.values(), *session])
+        bare = snapshot.bare(since) - found.keys()
         self.undecided = not bare <= self._seen_bare
         self._seen_bare |= bare
         return [stat for stat in found.values() if stat.living]
-
-    def _add_session(self, found: dict[tuple[int, int], ProcessStat], table: list[ProcessStat]) -> None:
-        session = None if self.wrapper is None else self.wrapper.pid
-        if session is not None and any(stat.session == session for stat in found.values()):
-            found.update((stat.key, stat) for stat in table if stat.session == session)
 
 
 @cache
@@ -224,42 +210,3 @@ def recorded_cgroup(files: AttemptFiles) -> Path | None:
         return None
     path = Path(os.fsdecode(line))
     return path if path.name == cgroup.cgroup_name(files.folder) and path.is_dir() else None
-
-
-def _add_descendants(found: dict[tuple[int, int], ProcessStat], table: list[ProcessStat]) -> None:
-    children: dict[int, list[ProcessStat]] = {}
-    for stat in table:
-        children.setdefault(stat.parent, []).append(stat)
-    todo = [key[0] for key in found]
-    while todo:
-        for child in children.get(todo.pop(), ()):
-            if child.key not in found:
-                found[child.key] = child
-                todo.append(child.pid)
-
-
-def _environment(pid: int) -> bytes | None:
-    """The environment at exec, framed by NULs; empty when there is none (now); None when it is not ours to see."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            content = file.read()
-    except (*GONE, PermissionError):
-        return None
-    return b"\0" + content + b"\0" if content else b""
-
-
-def _has_open(pid: int, wanted: os.stat_result) -> bool:
-    folder = f"/proc/{pid}/fd"
-    try:
-        numbers = os.listdir(folder)
-    except (*GONE, PermissionError):
-        return False
-    for number in numbers:
-        with suppress(OSError):
-            # the name first: a stat of a file on a dead network mount would hang
-            if "/lock" in os.readlink(f"{folder}/{number}") and os.path.samestat(
-                os.stat(f"{folder}/{number}"),
-                wanted,
-            ):
-                return True
-    return False

@@ -340,6 +340,10 @@ class Service:
         """Every dispatcher that was not ended cleanly; whether it lives, its lock tells."""
         return await self.store.read(lambda tx: tx.instances())
 
+    async def forget_instance(self, instance: str) -> None:
+        """A dispatcher is gone; its lock was found free."""
+        await self.write(lambda tx, _: tx.delete_instance(instance))
+
     async def _on(self, ref: Ref, command: Callable[[Tx, Context, Run], T]) -> T:
         return await self.write(lambda tx, ctx: command(tx, ctx, self._find(tx, ref)))
 

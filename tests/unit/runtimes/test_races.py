@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from interlock.domain.attempt_files import AttemptFiles
-from interlock.ports.runtime import Alive
+from interlock.ports.runtime import Alive, Unknown
 from interlock.runtimes import CommandRuntime
 
 WORKER = """
@@ -101,6 +101,8 @@ async def test_at_most_one_ever_runs_and_none_after_a_final_answer(
                 with trio.fail_after(20):
                     await final.handle.wait()
                     await final.handle.stop(0)
+                final = await runtime.recover(folder)
+            assert not isinstance(final, (Alive, Unknown))
             ran = folder / "ran"
             times = ran.read_text().count("ran") if ran.exists() else 0
             assert times <= 1, answers

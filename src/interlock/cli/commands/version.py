@@ -9,7 +9,7 @@ from interlock.cli.session import Session, pass_session
 
 @click.command()
 @pass_session
-def version(session: Session) -> None:
+def version(session: Session, /) -> None:
     """Print the version.
 
     \b

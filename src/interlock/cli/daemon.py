@@ -1,0 +1,215 @@
+"""The daemon as a person sees it: what it says, and how it takes signals."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import trio
+
+from interlock.actors import Dispatcher, Ending
+from interlock.cli.host import Opened
+from interlock.cli.lines import event_line, event_style, is_news
+from interlock.cli.output import console
+from interlock.cli.text import clock, count, plain
+from interlock.domain.run import Event
+
+ENDINGS = frozenset({"complete", "close", "fail", "reject", "time_out", "cancel", "retry", "release", "defer", "block"})
+KEPT_TITLES = 10_000
+
+
+class Speaker:
+    """Prints without holding up the dispatcher: a terminal that was stopped (Ctrl-S), a full pipe or a closed one delays lines
+    or loses them, never leases.
+    """
+
+    def __init__(self) -> None:
+        self._send, self._receive = trio.open_memory_channel[tuple[str, str]](10_000)
+        self._lost = 0
+
+    def say(self, line: str, style: str = "") -> None:
+        """Print a line soon."""
+        try:
+            self._send.send_nowait((line, style))
+        except trio.WouldBlock:
+            self._lost += 1
+
+    async def run(self) -> None:
+        """Print what is said until :meth:`close`."""
+        async for first in self._receive:
+            lines = [first]
+            with suppress(trio.WouldBlock, trio.EndOfChannel):
+                while len(lines) < 500:
+                    lines.append(self._receive.receive_nowait())
+            if self._lost:
+                lines.append((f"{count(self._lost, 'line')} left out: the reader is too slow", ""))
+                self._lost = 0
+            await trio.to_thread.run_sync(_print, lines, abandon_on_cancel=True)
+
+    def close(self) -> None:
+        """Nothing more will be said."""
+        self._send.close()
+
+
+def _print(lines: Sequence[tuple[str, str]]) -> None:
+    if sys.stdout is None:
+        return
+    try:
+        if sys.stdout.isatty():
+            out = console()
+            for line, style in lines:
+                out.print(line, style=style or None, soft_wrap=True)
+        else:
+            sys.stdout.write("".join(f"{line}\n" for line, _ in lines))
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        # Whoever read is gone. The work goes on.
+        return
+
+
+class SaidByLog(logging.Handler):
+    """What the actors report, in lines like the others."""
+
+    def __init__(self, speaker: Speaker, token: trio.lowlevel.TrioToken, *, verbose: bool) -> None:
+        super().__init__(logging.DEBUG if verbose else logging.INFO)
+        self._speaker = speaker
+        self._token = token
+        self._verbose = verbose
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record."""
+        words = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            words += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        text = f"{clock(int(record.created * 1000))}  {level}{plain(words)}"
+        if self._verbose and record.exc_info:
+            text += "\n" + plain(logging.Formatter().formatException(record.exc_info), lines=True)
+        style = "" if record.levelno < logging.WARNING else "yellow" if record.levelno < logging.ERROR else "red"
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._speaker.say, text, style)
+
+
+class Daemon:
+    """One ``interlock up``."""
+
+    def __init__(self, il: Opened, *, verbose: bool, alone: bool) -> None:
+        self.il = il
+        self.verbose = verbose
+        self.alone = alone
+        self.speaker = Speaker()
+        self._titles: dict[int, str] = {}
+        self._started: dict[int, int] = {}
+        self._signals = 0
+
+    async def run(self) -> int:
+        """Until it was told to end and has ended. The exit status."""
+        dispatcher = self.il.dispatcher(alone=self.alone)
+        log = logging.getLogger("interlock")
+        handler = SaidByLog(self.speaker, trio.lowlevel.current_trio_token(), verbose=self.verbose)
+        log.addHandler(handler)
+        log.setLevel(handler.level)
+        try:
+            async with trio.open_nursery() as speaking:
+                speaking.start_soon(self.speaker.run)
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self._hear_signals, dispatcher)
+                    after = await self.il.service.store.read(lambda tx: tx.last_seq())
+                    await nursery.start(dispatcher.run)
+                    self._greet(dispatcher)
+                    nursery.start_soon(self._tell, after)
+                    await dispatcher.ended.wait()
+                    nursery.cancel_scope.cancel()
+                await self._part()
+                self.speaker.close()
+                # A reader that does not read keeps nobody from ending.
+                speaking.cancel_scope.deadline = trio.current_time() + 2
+        finally:
+            log.removeHandler(handler)
+        return 0
+
+    def _greet(self, dispatcher: Dispatcher) -> None:
+        il, settings = self.il, self.il.settings
+        self.speaker.say(
+            f"Interlock is up: data {il.data}, configuration {il.config_path or 'none (defaults)'}", "bold"
+        )
+        mode = "" if settings.mode == "push" else f", mode {settings.mode}"
+        agents = ", ".join(settings.agents) or "none configured"
+        self.speaker.say(f"At most {settings.limits.total} at once{mode}; agents: {plain(agents)}.")
+        if il.migrated_from is not None:
+            self.speaker.say(f"The database was brought up to this version; its backup is {il.migrated_from}", "yellow")
+        for sentence in il.inactive:
+            self.speaker.say(f"not active yet: {plain(sentence)}", "yellow")
+        if not settings.enabled:
+            self.speaker.say("dispatch.enabled is false: nothing is dispatched.", "yellow")
+        if taken_up := sorted(run.number for run in dispatcher.active_runs()):
+            names = ", ".join(f"#{number}" for number in taken_up[:10])
+            more = f" and {len(taken_up) - 10} more" if len(taken_up) > 10 else ""
+            self.speaker.say(f"Took up {count(len(taken_up), 'run')} that an earlier dispatcher left: {names}{more}")
+        self.speaker.say("Ctrl-C lets running agents finish and ends; `interlock stop --detach` leaves them running.")
+
+    async def _part(self) -> None:
+        live = await self.il.service.store.read(lambda tx: tx.live_runs())
+        left = sum(run.held_by_agent and not run.remote for run in live)
+        states = await self.il.service.store.read(lambda tx: tx.count_states(finished=False))
+        words = ["Stopped."]
+        if left:
+            words.append(f"{count(left, 'agent')} left running: `interlock up` takes over.")
+        if queued := states.get("queued", 0):
+            words.append(f"{count(queued, 'run')} queued for the next `interlock up`.")
+        self.speaker.say(" ".join(words), "bold")
+
+    async def _hear_signals(
+        self, dispatcher: Dispatcher, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    # The terminal is gone; the agents and their supervision are not.
+                    continue
+                self._signals += 1
+                working = len(dispatcher.active_runs())
+                if self._signals == 1:
+                    dispatcher.end(Ending.DRAIN)
+                    if working:
+                        self.speaker.say(
+                            f"Nothing new starts; {count(working, 'agent')} still working. "
+                            "Once more stops them and queues their runs again.",
+                            "yellow",
+                        )
+                else:
+                    dispatcher.end(Ending.KILL)
+                    self.speaker.say(f"Stopping {count(working, 'agent')} and queueing the runs again.", "yellow")
+
+    async def _tell(self, after: int) -> None:
+        service = self.il.service
+        async with service.changes() as changes:
+            while True:
+                found = await service.events(after)
+                if found:
+                    after = found[-1].seq
+                    await self._lines(found)
+                    continue
+                with trio.move_on_after(self.il.settings.poll_ms / 1000):
+                    await changes.wait()
+
+    async def _lines(self, events: Sequence[Event]) -> None:
+        unknown = {event.run for event in events} - self._titles.keys()
+        if unknown:
+            if len(self._titles) > KEPT_TITLES:
+                self._titles.clear()
+            runs = await self.il.service.store.read(lambda tx: [tx.run(number) for number in unknown])
+            self._titles |= {run.number: run.task.title for run in runs if run is not None}
+        for event in events:
+            took = None
+            if event.event in ("claim", "start"):
+                self._started.setdefault(event.run, event.at_ms)
+            elif event.event in ENDINGS and (began := self._started.pop(event.run, None)) is not None:
+                took = event.at_ms - began
+            if is_news(event) or self.verbose:
+                line = event_line(event, self._titles.get(event.run, ""), took_ms=took)
+                self.speaker.say(line, event_style(event))

@@ -1,0 +1,222 @@
+"""Where `interlock run` speaks: a live view on a terminal, one line per event elsewhere, nothing but the end with ``--json``.
+
+Results (events, the summary) go to standard output, remarks to standard error. Both are written from a worker thread: whoever
+does not read for a while holds up what is shown, never what is dispatched.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from interlock.cli.batch import Batch, Working
+from interlock.cli.lines import event_line, is_news
+from interlock.cli.painter import Line, Painter, terminal_size, write_all
+from interlock.cli.standstill import Group
+from interlock.cli.text import plain
+from interlock.domain.errors import Unavailable
+from interlock.domain.run import Event
+
+if TYPE_CHECKING:
+    from interlock.cli.host import Opened
+
+FRAME_SECONDS = 0.125
+TICK_SECONDS = 1.0
+
+
+class Screen:
+    """Remarks only: what ``--json`` shows until the end. The others do more."""
+
+    color = False
+
+    def __init__(self) -> None:
+        self.groups: Sequence[Group] = ()
+        self.hold: str | None = None
+        self.hint = ""
+
+    def remark(self, text: str) -> None:
+        """Something beside the result, for a person: whole lines."""
+        _write(2, plain(text, lines=True) + "\n")
+
+    async def tell(self, events: Sequence[tuple[Event, str]]) -> None:
+        """Events, each with its run's title."""
+
+    async def show(self, batch: Batch, opened: Opened, name: str) -> None:
+        """Keep something on the screen, until cancelled."""
+
+    def changed(self) -> None:
+        """There is something new to show."""
+
+    def pause(self) -> None:
+        """Leave the terminal to others for a while."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+    def result(self, text: str) -> None:
+        """The end: what the whole thing was for."""
+        _write(1, text if text.endswith("\n") else text + "\n")
+
+
+class LineScreen(Screen):
+    """One line per event, each at once."""
+
+    async def tell(self, events: Sequence[tuple[Event, str]]) -> None:
+        """Print those that are news."""
+        lines = [event_line(event, title) for event, title in events if is_news(event)]
+        if lines:
+            text = "\n".join(lines) + "\n"
+            await trio.to_thread.run_sync(_write, 1, text)
+
+
+class LiveScreen(Screen):
+    """The live view. Remarks appear above it and stay."""
+
+    color = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._painter = Painter(lambda text: _write(1, text), lambda: terminal_size(1))
+        self._above: list[str] = []
+        self._dirty = trio.Event()
+        self._remarks_here = sys.stderr.isatty()
+        self._open = False
+        self._turn = threading.Lock()
+
+    def remark(self, text: str) -> None:
+        """Above the view; to standard error when that goes elsewhere, or the view is not up."""
+        if not self._open or not self._remarks_here:
+            super().remark(text)
+            return
+        self._above.append(plain(text, lines=True) + "\n")
+        self.changed()
+
+    def changed(self) -> None:
+        """Paint soon."""
+        self._dirty.set()
+
+    async def show(self, batch: Batch, opened: Opened, name: str) -> None:
+        """Paint until cancelled, at most eight times a second, at least once."""
+        # Imported here: the first agents are started before that has ended.
+        from rich.console import Console  # noqa: PLC0415
+
+        from interlock.cli.live import Inks, Picture, Tails, frame  # noqa: PLC0415
+
+        inks = Inks(Console(file=sys.stdout), sys.stdout.encoding or "ascii")
+        tails = Tails()
+        folders: dict[tuple[int, int], Path | None] = {}
+
+        def tail(working: Working) -> str:
+            key = (working.number, working.fence)
+            if key not in folders:
+                folders[key] = _log_of(opened, working)
+            path = folders[key]
+            return "" if path is None else tails.of(path)
+
+        began = opened.service.clock.now_ms()
+        self._open = True
+        while True:
+            self._dirty = trio.Event()
+            now = opened.service.clock.now_ms()
+            picture = Picture(
+                name=name,
+                batch=batch,
+                elapsed_ms=now - began,
+                now_ms=now,
+                tails=tail,
+                groups=self.groups,
+                hold=self.hold,
+                hint=self.hint,
+            )
+            columns, rows = terminal_size(1)
+            live = {(each.number, each.fence) for each in batch.working.values()}
+            for gone in [key for key in folders if key not in live]:
+                del folders[gone]
+            tails.forget({path for path in folders.values() if path is not None})
+            await self._paint(frame(picture, inks, columns, rows))
+            await trio.sleep(FRAME_SECONDS)
+            with trio.move_on_after(TICK_SECONDS - FRAME_SECONDS):
+                await self._dirty.wait()
+
+    async def _paint(self, lines: list[Line]) -> None:
+        above = "".join(self._above)
+        self._above.clear()
+        await trio.to_thread.run_sync(self._paint_now, lines, above)
+
+    def _paint_now(self, lines: list[Line], above: str) -> None:
+        with self._turn:
+            self._painter.paint(lines, above)
+
+    def _clear(self) -> None:
+        with self._turn:
+            self._painter.clear()
+
+    def pause(self) -> None:
+        """Take the view away; the next frame brings it back."""
+        self._clear()
+
+    def close(self) -> None:
+        """Take the view away, for good."""
+        if self._open:
+            self._open = False
+            self._clear()
+            for text in self._above:
+                _write(2, text)
+            self._above.clear()
+
+
+def make_screen(*, as_json: bool) -> Screen:
+    """The one that fits where standard output goes."""
+    if as_json:
+        return Screen()
+    if is_terminal():
+        return LiveScreen()
+    return LineScreen()
+
+
+def is_terminal() -> bool:
+    """Whether a person looks at standard output, on a terminal that can move its cursor."""
+    if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+        return False
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+class Remarks(logging.Handler):
+    """What the dispatcher logs, as remarks."""
+
+    def __init__(self, screen: Screen, *, verbose: bool) -> None:
+        super().__init__(logging.INFO if verbose else logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        self._screen.remark(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def _log_of(opened: Opened, working: Working) -> Path | None:
+    from interlock.domain.attempt_files import AttemptFiles  # noqa: PLC0415
+
+    try:
+        attempt = opened.service.store.peek(lambda tx: tx.attempt(working.number, working.fence))
+    except Unavailable:
+        return None
+    if attempt is None or attempt.folder is None:
+        return None
+    return AttemptFiles(opened.data / attempt.folder).log
+
+
+def _write(descriptor: int, text: str) -> None:
+    """To a standard stream, as it encodes. A reader who went away stops nothing: the work goes on and its end is kept."""
+    stream = sys.stdout if descriptor == 1 else sys.stderr
+    try:
+        stream.flush()
+        write_all(descriptor, text.encode(stream.encoding or "utf-8", "backslashreplace"))
+    except OSError:
+        return
