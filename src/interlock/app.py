@@ -58,6 +58,11 @@ class Runtimes:
             raise CannotStart(f"agent '{agent.name}' is a Python function, and this process has none")
         return self._function
 
+    @property
+    def contained(self) -> bool:
+        """Whether commands are held in cgroups."""
+        return self._command.contained
+
     def check(self, agent: Agent, cwd: Path) -> str | None:
         """Why ``agent`` could not be started now, or None."""
         try:
@@ -171,6 +176,11 @@ class Interlock:
         folder = self.config_path.parent if self.config_path is not None else Path.cwd()
         return self._runtime.check(agent, folder / agent.cwd if agent.cwd is not None else folder)
 
+    @property
+    def contained(self) -> bool:
+        """Whether agents are held in cgroups, which nothing escapes from."""
+        return self._runtime.contained
+
     async def doctor(self, *, repair: bool) -> list[str]:
         """Faults found in database and data folder, one sentence each; ``repair`` mends what can be mended."""
         faults = await trio.to_thread.run_sync(self.store.integrity_faults)
@@ -251,6 +261,11 @@ class AppHost:
         """Settings of a configuration file, and what in it has no effect yet."""
         loaded = load_config(path)
         return loaded.settings, tuple(f"{key.place}: {key.key}: {key.why}" for key in loaded.inactive)
+
+    def check_agent(self, agent: Agent, folder: Path) -> str | None:
+        """Why an agent of a configuration in ``folder`` could not be started now, or None."""
+        cwd = folder / agent.cwd if agent.cwd is not None else folder
+        return Runtimes(CommandRuntime(cgroups=False), None).check(agent, cwd)
 
     def example_config(self) -> str:
         """A commented interlock.yaml."""

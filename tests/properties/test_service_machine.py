@@ -11,16 +11,17 @@ import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import service_model as model
-from hypothesis import note, settings
+from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from interlock.decide.outcome import Outcome, OutcomeKind, decide
 from interlock.domain.errors import (
@@ -105,46 +106,83 @@ def real_settings(rules: model.Rules) -> Settings:
 
 def pairs(*names: str) -> st.SearchStrategy[tuple[tuple[str, int], ...]]:
     """Limits of some of the names."""
-    return st.dictionaries(st.sampled_from(names), st.integers(0, 2), max_size=len(names)).map(
+    caps = st.sampled_from([1, 2, 1, 2, 0])
+    some = st.dictionaries(st.sampled_from(names), caps, max_size=len(names)).map(
         lambda found: tuple(sorted(found.items()))
     )
+    return st.one_of(st.just(()), some)
+
+
+def mostly(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
+    """The usual value half of the time."""
+    return st.one_of(st.just(usual), st.sampled_from([usual, *others]))
 
 
 CONFIGURATIONS = st.builds(
     model.Rules,
     pull=st.booleans(),
-    total=st.sampled_from([3, 2, 1, 0, 5]),
+    total=st.sampled_from([3, 4, 2, 5, 6, 3, 4, 1, 0]),
     projects=pairs("p1", "p2"),
     trackers=pairs("t1"),
     roles=pairs("r1"),
     tags=pairs("gpu", "net"),
     agents=pairs("a1", "a2"),
-    default_agent=st.sampled_from(["a1", None]),
-    deadline=st.sampled_from([None, 40 * model.MINUTE]),
+    default_agent=mostly("a1", None),
+    deadline=mostly(None, 40 * model.MINUTE),
     retry_on_timeout=st.booleans(),
     need_failed=st.sampled_from(["fail", "skip", "run"]),
     never_claimed=st.sampled_from(["withdraw", "fail"]),
 )
 PICK = st.integers(0, 1000)
-SPANS = st.sampled_from([1, 1000, 30_000, 61_000, 5 * model.MINUTE + 1, 16 * model.MINUTE, 45 * model.MINUTE])
+SPANS = st.sampled_from([1, 1000, 12_000, 30_000, 61_000, 5 * model.MINUTE + 1, 16 * model.MINUTE, 45 * model.MINUTE])
 TASKS = st.fixed_dictionaries(
-    {},
-    optional={
-        "project": st.sampled_from(["p1", "p2", "p3"]),
-        "tracker": st.sampled_from(["t1", "t2"]),
-        "role": st.sampled_from(["r1", "r2"]),
-        "type": st.sampled_from(["review", "build"]),
-        "agent": st.sampled_from(["a1", "a2", "ghost"]),
-        "tags": st.lists(st.sampled_from(["gpu", "net", "doc"]), max_size=3).map(tuple),
-        "priority": st.integers(-1, 3),
-        "unique": st.sampled_from(["u1", "u2"]),
-        "timeout_ms": st.sampled_from([10 * model.MINUTE, 50 * model.MINUTE]),
-    },
-)
+    {
+        "project": mostly(None, "p1", "p2", "p3"),
+        "tracker": mostly(None, "t1", "t2"),
+        "role": mostly(None, "r1", "r2"),
+        "type": mostly(None, "review", "build"),
+        "agent": mostly(None, "a1", "a2", "a2", "ghost"),
+        "tags": mostly((), ("gpu",), ("net",), ("gpu", "net"), ("doc", "doc")),
+        "priority": mostly(0, -1, 1, 2, 3),
+        "unique": mostly(None, "u1", "u2"),
+        "timeout_ms": mostly(None, 10 * model.MINUTE, 50 * model.MINUTE),
+    }
+).map(lambda fields: {name: value for name, value in fields.items() if value not in (None, ())})
 ENDS = st.sampled_from(
     ["completed", "failed", "permanent", "deferred", "deferred_long", "blocked", "lost", "returned", "cannot_start"]
 )
 DISTORTIONS = st.sampled_from(["", "", "", "", "", "old", "holder", "fence"])
+
+
+@dataclass(frozen=True)
+class Action:
+    """A step that can be taken: how often beside the others, and when."""
+
+    work: Callable[..., None]
+    weight: int
+    when: Callable[[ServiceMachine], bool]
+    strategies: dict[str, st.SearchStrategy[Any]]
+
+    def __repr__(self) -> str:
+        return self.work.__name__
+
+
+ACTIONS: list[Action] = []
+
+
+def action(
+    *,
+    weight: int = 1,
+    when: Callable[[ServiceMachine], bool] = lambda _: True,
+    **strategies: st.SearchStrategy[Any],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Actions are drawn within one rule: Hypothesis leaves whole rules out of most of its tries, and a run needs many of them."""
+
+    def enter(work: Callable[..., None]) -> Callable[..., None]:
+        ACTIONS.append(Action(work, weight, when, strategies))
+        return work
+
+    return enter
 
 
 class ServiceMachine(RuleBasedStateMachine):
@@ -242,7 +280,13 @@ class ServiceMachine(RuleBasedStateMachine):
         run = self.world.runs.get(claim.run)
         return run is not None and run.live and run.fence == claim.fence and run.holder == claim.holder
 
-    # rules: what comes in
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        possible = [one for one in ACTIONS for _ in range(one.weight) if one.when(self)]
+        chosen = data.draw(st.sampled_from(possible))
+        chosen.work(self, **{name: data.draw(strategy, label=name) for name, strategy in chosen.strategies.items()})
+
+    # what comes in
 
     @initialize(rules=CONFIGURATIONS)
     def configure(self, rules: model.Rules) -> None:
@@ -250,23 +294,28 @@ class ServiceMachine(RuleBasedStateMachine):
         self.settings = real_settings(rules)
         self.tell(f"{rules}")
 
-    @rule(
+    @action(
+        weight=3,
         task=TASKS,
-        needs=st.lists(PICK, max_size=2),
-        delay=st.sampled_from([None, None, None, 20_000]),
+        needs=st.one_of(st.just([]), st.lists(PICK, max_size=2)),
+        delay=mostly(None, 20_000),
         batch=st.sampled_from([None, None, "B"]),
-        held=st.sampled_from([False, False, False, True]),
+        held=mostly(False, False, True),
     )
     def submit(self, task: dict[str, Any], needs: list[int], delay: int | None, batch: str | None, held: bool) -> None:
         numbers = [self.a_run(pick).number for pick in needs] if self.world.runs else []
         not_before = None if delay is None else self.now + delay
         made = Task(
-            title=f"task {len(self.world.runs)}", needs=tuple(f"#{n}" for n in numbers), not_before_ms=not_before, **task
+            title=f"task {len(self.world.runs)}",
+            needs=tuple(f"#{n}" for n in numbers),
+            not_before_ms=not_before,
+            **task,
         )
         (done,) = self.write(submitting.submit, [submitting.Item(task=made, batch=batch, held=held)])
         self.tell(f"submit {task} needs={numbers} batch={batch} held={held} -> #{done.run.number}")
         twin = next(
-            (run for run in self.world.runs.values() if run.unique and run.unique == made.unique and not run.ended), None
+            (run for run in self.world.runs.values() if run.unique and run.unique == made.unique and not run.ended),
+            None,
         )
         assert done.created == (twin is None)
         if twin is not None:
@@ -298,7 +347,7 @@ class ServiceMachine(RuleBasedStateMachine):
         assert str(run.state) == entered.state, "what submit answers is what is there"
         return entered
 
-    @rule(edges=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), max_size=3), pick=PICK)
+    @action(edges=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), max_size=3), pick=PICK)
     def submit_several(self, edges: list[tuple[str, str]], pick: int) -> None:
         wants: dict[str, list[str]] = {name: [] for name in "abc"}
         for name, need in edges:
@@ -316,7 +365,8 @@ class ServiceMachine(RuleBasedStateMachine):
         done = [made.run for made in self.write(submitting.submit, items)]
         numbers = dict(zip("abc", (run.number for run in done), strict=True))
         entered = [
-            model.Run(number=run.number, id=run.id, needs={numbers[n]: False for n in wants[run.task.title]}) for run in done
+            model.Run(number=run.number, id=run.id, needs={numbers[n]: False for n in wants[run.task.title]})
+            for run in done
         ]
         for name in outside:
             entered[2].needs[int(name[1:])] = False
@@ -326,8 +376,7 @@ class ServiceMachine(RuleBasedStateMachine):
             self.world.submit(run)
         assert [str(run.state) for run in done] == [run.state for run in entered]
 
-    @precondition(lambda self: self.world.runs)
-    @rule(pick=PICK)
+    @action(when=lambda self: self.world.runs, pick=PICK)
     def retry(self, pick: int) -> None:
         run = self.a_run(pick, *model.ENDED)
         self.tell(f"retry #{run.number}")
@@ -340,15 +389,23 @@ class ServiceMachine(RuleBasedStateMachine):
         assert made.retry_of == run.number
         self.world.submit(self.world.again(run, made.number, made.id))
 
-    # rules: dispatching and claims
+    # dispatching and claims
 
-    @rule(owner=st.sampled_from(OWNERS), scope=st.sampled_from([None, None, None, "B"]), bound=st.integers(1, 4))
+    @action(
+        weight=8,
+        when=lambda self: self.world.runs,
+        owner=st.sampled_from(OWNERS),
+        scope=mostly(None, "B"),
+        bound=st.integers(1, 4),
+    )
     def dispatch(self, owner: str, scope: str | None, bound: int) -> None:
         ready = [number for (number,) in self.watch.execute("SELECT number FROM runs WHERE ready = 1")]
         done = self.write(dispatching.dispatch, owner=owner, scope=scope, bound=bound)
         offered = [run.number for run in done.offered]
         claimed = [run.number for run, _ in done.claimed]
-        self.tell(f"dispatch by {owner} scope={scope} bound={bound} -> claimed {claimed} offered {offered} more={done.more}")
+        self.tell(
+            f"dispatch by {owner} scope={scope} bound={bound} -> claimed {claimed} offered {offered} more={done.more}"
+        )
         if not self.rekeyed:
             self._follow_dispatch(claimed, offered, owner, scope, done)
         else:
@@ -388,7 +445,8 @@ class ServiceMachine(RuleBasedStateMachine):
                 world.claim_local(run, owner)
         assert done.more or len(claimed + offered) < 5
 
-    @rule(
+    @action(
+        weight=2,
         holder=st.sampled_from(["h1", "h2"]),
         agent=st.sampled_from([None, "a1", "a2"]),
         types=st.sampled_from([(), ("review",)]),
@@ -398,17 +456,21 @@ class ServiceMachine(RuleBasedStateMachine):
         self.write(lambda tx, ctx: tx.put_puller(holder, agent, types, ctx.now_ms))
         self.world.pullers[holder] = (agent, types, self.now)
 
-    @precondition(lambda self: self.world.runs)
-    @rule(
+    @action(
+        weight=6,
+        when=lambda self: any(run.pull for run in self.world.runs.values()),
         pick=PICK,
         holder=st.sampled_from(["h1", "h2"]),
-        agent=st.sampled_from([None, None, "a1", "a2"]),
-        request=st.sampled_from([None, "q1", "q2", "q3"]),
-        offer=st.sampled_from(["any", "any", "this", "old"]),
-        lease=st.sampled_from([None, None, 60_000, 0]),
+        agent=mostly(None, "a1", "a2"),
+        request=st.sampled_from([None, "q1", "q2", "q3", "q4", "q5"]),
+        offer=mostly("any", "this", "old"),
+        lease=mostly(None, 60_000, 90_000, 0),
     )
-    def claim(self, pick: int, holder: str, agent: str | None, request: str | None, offer: str, lease: int | None) -> None:
-        run = self.a_run(pick, *([] if pick % 4 == 0 else ["dispatched"]))
+    def claim(
+        self, pick: int, holder: str, agent: str | None, request: str | None, offer: str, lease: int | None
+    ) -> None:
+        open_ = [run for run in self.world.runs.values() if run.pull]
+        run = self.a_run(pick) if pick % 8 == 0 else open_[pick % len(open_)]
         number = {"any": None, "this": run.dispatches, "old": run.dispatches - 1}[offer]
         self.tell(f"{holder} ({agent}) claims #{run.number} request={request} offer={offer} lease={lease}")
         wanted: dict[str, Any] = {
@@ -456,10 +518,9 @@ class ServiceMachine(RuleBasedStateMachine):
             return Conflict
         return None
 
-    # rules: what a holder does
+    # what a holder does
 
-    @precondition(lambda self: self.claims)
-    @rule(pick=PICK, distortion=DISTORTIONS)
+    @action(weight=4, when=lambda self: self.claims, pick=PICK, distortion=DISTORTIONS)
     def start(self, pick: int, distortion: str) -> None:
         claim, live = self.a_claim(pick, distortion)
         process = ProcessIdentity(boot_id="b", pid_namespace="n", pid=1, start_ticks=2)
@@ -475,8 +536,7 @@ class ServiceMachine(RuleBasedStateMachine):
             self.unchanged()
         run.state = "running"
 
-    @precondition(lambda self: self.claims)
-    @rule(pick=PICK, distortion=DISTORTIONS, lease=st.sampled_from([None, 90_000, -5]))
+    @action(weight=2, when=lambda self: self.claims, pick=PICK, distortion=DISTORTIONS, lease=mostly(None, 90_000, -5))
     def renew(self, pick: int, distortion: str, lease: int | None) -> None:
         claim, live = self.a_claim(pick, distortion)
         self.tell(f"renew under {claim.holder} fence {claim.fence} of #{claim.run} for {lease}")
@@ -495,7 +555,7 @@ class ServiceMachine(RuleBasedStateMachine):
             run.lease = self.now + (lease or (rules.remote_lease if run.remote else rules.local_lease))
         assert beat.lease_expires_ms == run.lease
 
-    @rule(owner=st.sampled_from(OWNERS))
+    @action(owner=st.sampled_from(OWNERS))
     def renew_owned(self, owner: str) -> None:
         self.tell(f"{owner} renews")
         mine = [run for run in self.world.runs.values() if run.live and run.owner == owner]
@@ -503,8 +563,7 @@ class ServiceMachine(RuleBasedStateMachine):
         for run in mine:
             run.lease = self.now + self.world.rules.local_lease
 
-    @precondition(lambda self: self.claims)
-    @rule(pick=PICK, distortion=DISTORTIONS, tokens=st.integers(0, 5))
+    @action(when=lambda self: self.claims, pick=PICK, distortion=DISTORTIONS, tokens=st.integers(0, 5))
     def report_usage(self, pick: int, distortion: str, tokens: int) -> None:
         claim, live = self.a_claim(pick, distortion)
         self.tell(f"usage {tokens} under {claim.holder} fence {claim.fence} of #{claim.run}")
@@ -515,8 +574,15 @@ class ServiceMachine(RuleBasedStateMachine):
             with self.refused(StaleClaim):
                 self.write(*arguments)
 
-    @precondition(lambda self: self.claims)
-    @rule(pick=PICK, distortion=DISTORTIONS, end=ENDS, doubled=st.booleans(), words=st.sampled_from(["so it is", ""]))
+    @action(
+        weight=7,
+        when=lambda self: self.claims,
+        pick=PICK,
+        distortion=DISTORTIONS,
+        end=ENDS,
+        doubled=st.booleans(),
+        words=st.sampled_from(["so it is", ""]),
+    )
     def end(self, pick: int, distortion: str, end: str, doubled: bool, words: str) -> None:
         claim, live = self.a_claim(pick, distortion)
         kind = OutcomeKind({"permanent": "failed", "deferred_long": "deferred"}.get(end, end))
@@ -547,8 +613,7 @@ class ServiceMachine(RuleBasedStateMachine):
             self.write(*arguments)
             assert self._dump() == before, "an ending call that comes twice changes nothing"
 
-    @precondition(lambda self: any(run.live and run.stop for run in self.world.runs.values()))
-    @rule(pick=PICK)
+    @action(weight=3, when=lambda self: any(run.live and run.stop for run in self.world.runs.values()), pick=PICK)
     def stopped_tree_is_gone(self, pick: int) -> None:
         """What the actor of a local run does once its agent is stopped; a remote agent acknowledges."""
         stopping = [run for run in self.world.runs.values() if run.live and run.stop]
@@ -562,12 +627,17 @@ class ServiceMachine(RuleBasedStateMachine):
         late = run.stop == ("timeout", "deadline")
         self.world.end_attempt(run, model.STOP_MEANS[run.stop[0]], deadline=late)
 
-    # rules: what an operator does
+    # what an operator does
 
-    @precondition(lambda self: self.world.runs)
-    @rule(pick=PICK, how=st.sampled_from(["cancel", "close", "interrupt", "stall"]), words=st.sampled_from(["why not", "  "]))
+    @action(
+        weight=3,
+        when=lambda self: self.world.runs,
+        pick=PICK,
+        how=st.sampled_from(["cancel", "close", "interrupt", "stall"]),
+        words=mostly("why not", "  "),
+    )
     def stop(self, pick: int, how: str, words: str) -> None:
-        run = self.a_run(pick, *([] if pick % 3 == 0 else model.HELD))
+        run = self.a_run(pick, *([] if pick % 4 == 0 else ["claimed", "running", "blocked", "dispatched"]))
         self.tell(f"{how} #{run.number}")
         if run.ended and how in ("cancel", "close"):
             with self.refused(Conflict):
@@ -593,8 +663,7 @@ class ServiceMachine(RuleBasedStateMachine):
         else:
             self.unchanged()
 
-    @precondition(lambda self: self.world.runs)
-    @rule(pick=PICK)
+    @action(when=lambda self: self.world.runs, pick=PICK)
     def forget_process(self, pick: int) -> None:
         run = self.a_run(pick, *model.HELD)
         self.tell(f"forget the process of #{run.number}")
@@ -607,8 +676,12 @@ class ServiceMachine(RuleBasedStateMachine):
         else:
             self.world.end_attempt(run, "lost")
 
-    @precondition(lambda self: self.world.runs)
-    @rule(pick=PICK, words=st.sampled_from(["yes", " "]))
+    @action(
+        weight=2,
+        when=lambda self: any(run.state == "blocked" for run in self.world.runs.values()),
+        pick=PICK,
+        words=mostly("yes", " "),
+    )
     def answer(self, pick: int, words: str) -> None:
         run = self.a_run(pick, *([] if pick % 4 == 0 else ["blocked"]))
         self.tell(f"answer #{run.number} {words!r}")
@@ -619,10 +692,10 @@ class ServiceMachine(RuleBasedStateMachine):
         self.on(run, operating.answer, words)
         self.world.enqueue(run)
 
-    @precondition(lambda self: self.world.runs)
-    @rule(pick=PICK, held=st.booleans())
-    def hold(self, pick: int, held: bool) -> None:
+    @action(when=lambda self: self.world.runs, pick=PICK)
+    def hold(self, pick: int) -> None:
         run = self.a_run(pick)
+        held = not run.held if pick % 5 else run.held
         self.tell(f"{'hold' if held else 'unhold'} #{run.number}")
         work = operating.hold if held else operating.unhold
         if run.ended:
@@ -634,8 +707,7 @@ class ServiceMachine(RuleBasedStateMachine):
             self.unchanged()
         run.held = held
 
-    @precondition(lambda self: self.world.runs)
-    @rule(pick=PICK, priority=st.integers(-2, 5))
+    @action(when=lambda self: self.world.runs, pick=PICK, priority=st.integers(-2, 5))
     def set_priority(self, pick: int, priority: int) -> None:
         run = self.a_run(pick)
         self.tell(f"priority of #{run.number} -> {priority}")
@@ -646,8 +718,9 @@ class ServiceMachine(RuleBasedStateMachine):
         self.on(run, operating.set_priority, priority)
         run.own_priority = priority
 
-    @rule(paused=st.booleans())
-    def pause(self, paused: bool) -> None:
+    @action(pick=PICK)
+    def pause(self, pick: int) -> None:
+        paused = pick % 4 == 0
         self.tell("pause" if paused else "resume")
         if not paused:
             assert self.write(lambda tx, _: operating.resume(tx)) == self.world.paused
@@ -662,7 +735,7 @@ class ServiceMachine(RuleBasedStateMachine):
                     run.not_before, run.backoff, run.window = wait
         self.world.paused = True
 
-    @rule(
+    @action(
         type_=st.sampled_from(["review", "build"]),
         route=st.one_of(
             st.none(),
@@ -696,7 +769,7 @@ class ServiceMachine(RuleBasedStateMachine):
             )
             self.world.routes[type_] = route
 
-    @rule(agent=st.sampled_from(["a1", "a2"]), broken=st.booleans())
+    @action(agent=st.sampled_from(["a1", "a2"]), broken=mostly(False, True, True))
     def agent_health(self, agent: str, broken: bool) -> None:
         self.tell(f"agent {agent} {'cannot start' if broken else 'can be started'}")
         if broken:
@@ -707,7 +780,7 @@ class ServiceMachine(RuleBasedStateMachine):
             self.write(lambda tx, _: operating.agent_started(tx, agent))
             self.world.unavailable.pop(agent, None)
 
-    @rule(rules=CONFIGURATIONS, rekey=st.booleans())
+    @action(rules=CONFIGURATIONS, rekey=st.booleans())
     def new_configuration(self, rules: model.Rules, rekey: bool) -> None:
         """The daemon is restarted with another configuration; queued runs are filed anew at once, or not yet."""
         self.restart()
@@ -732,14 +805,14 @@ class ServiceMachine(RuleBasedStateMachine):
         limits = Limits(per_project=named[0], per_tracker=named[1], per_tag=named[2])
         return Context(now_ms=self.now, rng=self.rng, settings=Settings(limits=limits))
 
-    # rules: time and crashes
+    # time and crashes
 
-    @rule(span=SPANS)
+    @action(span=SPANS)
     def time_passes(self, span: int) -> None:
         self.tell(f"{span} ms pass")
         self.world.now += span
 
-    @rule(span=SPANS)
+    @action(weight=3, span=SPANS)
     def reap(self, span: int) -> None:
         self.world.now += span
         reaped = self.write(supervising.reap, ALL)
@@ -750,13 +823,13 @@ class ServiceMachine(RuleBasedStateMachine):
         ready = [n for (n,) in self.watch.execute("SELECT number FROM runs WHERE ready = 1 ORDER BY number")]
         assert ready == sorted(late), "after the reaper every run whose time has come is ready"
 
-    @rule()
+    @action()
     def restart(self) -> None:
         self.tell("the store is closed and opened again")
         self.store.close()
         self._open()
 
-    @rule(span=SPANS)
+    @action(span=SPANS)
     def downtime(self, span: int) -> None:
         """Time in which no dispatcher was awake counts against nobody."""
         self.tell(f"the dispatcher is down for {span} ms")
@@ -768,8 +841,7 @@ class ServiceMachine(RuleBasedStateMachine):
         assert shifted == span
         self.world.catch_up()
 
-    @precondition(lambda self: self.world.runs)
-    @rule(pick=PICK, old=st.sampled_from(OWNERS), new=st.sampled_from(OWNERS))
+    @action(when=lambda self: self.world.runs, pick=PICK, old=st.sampled_from(OWNERS), new=st.sampled_from(OWNERS))
     def adopt(self, pick: int, old: str, new: str) -> None:
         run = self.a_run(pick, *model.HELD)
         self.tell(f"{new} takes #{run.number} over from {old}")
@@ -781,8 +853,11 @@ class ServiceMachine(RuleBasedStateMachine):
         run.owner, run.epoch = new, run.epoch + 1
         run.lease = self.now + self.world.rules.local_lease
 
-    @precondition(lambda self: self.world.runs)
-    @rule(pick=PICK, event=st.sampled_from([event for event in RunEvent if event is not RunEvent.SUBMIT]))
+    @action(
+        when=lambda self: self.world.runs,
+        pick=PICK,
+        event=st.sampled_from([event for event in RunEvent if event is not RunEvent.SUBMIT]),
+    )
     def illegal_move(self, pick: int, event: RunEvent) -> None:
         run = self.a_run(pick)
         if (run.state, event) in {(str(state), name) for state, name in RUN.moves}:
@@ -791,8 +866,7 @@ class ServiceMachine(RuleBasedStateMachine):
         with self.refused(IllegalTransition):
             self.on(run, move, event, by="nobody")
 
-    @precondition(lambda self: any(run.ended for run in self.world.runs.values()))
-    @rule(bound=st.integers(1, 3))
+    @action(when=lambda self: any(run.ended for run in self.world.runs.values()), bound=st.integers(1, 3))
     def prune(self, bound: int) -> None:
         gone = [number for number, _ in self.write(lambda tx, _: operating.prune(tx, self.now, bound))]
         self.tell(f"prune -> {gone}")
@@ -824,7 +898,9 @@ class ServiceMachine(RuleBasedStateMachine):
             for number in self.world.runs:
                 note(f"#{number}: {self.world.runs[number]}")
                 for event in self.store.read_now(lambda tx, n=number: tx.events_of(n)):
-                    note(f"    {event.at_ms - START} {event.event} {event.from_state} -> {event.to_state} {event.message}")
+                    note(
+                        f"    {event.at_ms - START} {event.event} {event.from_state} -> {event.to_state} {event.message}"
+                    )
             raise
 
     def _rows(self) -> dict[int, Run]:
@@ -845,7 +921,6 @@ class ServiceMachine(RuleBasedStateMachine):
             seen = {
                 "state": str(row.state),
                 "held": row.held,
-                "needs": row.needs_left,
                 "fence": row.fence,
                 "holder": row.holder,
                 "remote": row.remote,
@@ -866,7 +941,6 @@ class ServiceMachine(RuleBasedStateMachine):
             wanted = {
                 "state": run.state,
                 "held": run.held,
-                "needs": run.unmet,
                 "fence": run.fence,
                 "holder": run.holder,
                 "remote": run.remote,
@@ -886,12 +960,14 @@ class ServiceMachine(RuleBasedStateMachine):
             }
             if not run.ended:
                 seen["priority"], wanted["priority"] = row.priority, self.world.priority(run)
+                seen["needs"], wanted["needs"] = row.needs_left, run.unmet
             if run.state in model.ACTIVE:
                 seen["agent"], wanted["agent"] = row.agent, run.agent
             differences = {key: (seen[key], wanted[key]) for key in wanted if seen[key] != wanted[key]}
             assert not differences, f"#{number} (is, should be): {differences}"
-            unmet = self.watch.execute("SELECT count(*) FROM needs WHERE run = ? AND met = 0", (number,)).fetchone()[0]
-            assert row.needs_left == unmet
+            if not run.ended:
+                unmet = "SELECT count(*) FROM needs WHERE run = ? AND met = 0"
+                assert row.needs_left == self.watch.execute(unmet, (number,)).fetchone()[0]
 
     def _one_live_claim(self, rows: dict[int, Run]) -> None:
         for number, row in rows.items():
@@ -960,7 +1036,9 @@ class ServiceMachine(RuleBasedStateMachine):
             elif run.state == "queued" and self.world.is_ready(run):
                 assert due is not None, f"nobody would wake #{number}"
                 assert due <= self.now
-            elif run.state == "dispatched" and not run.pull and run.not_before is not None and run.not_before <= self.now:
+            elif (
+                run.state == "dispatched" and not run.pull and run.not_before is not None and run.not_before <= self.now
+            ):
                 assert due in (wanted, run.timeout_at)
             else:
                 assert due == wanted, f"#{number} is due at {due}, should be {wanted}"
@@ -999,9 +1077,10 @@ def _has_circle(edges: list[tuple[str, str]]) -> bool:
 
 
 TestService = ServiceMachine.TestCase
-_DEEP = settings.get_current_profile_name() == "deep" if hasattr(settings, "get_current_profile_name") else False
+DEEP = os.environ.get("INTERLOCK_HYPOTHESIS") == "deep"
 TestService.settings = settings(
-    settings.get_profile(os.environ.get("INTERLOCK_HYPOTHESIS", "quick")),
-    max_examples=2000 if os.environ.get("INTERLOCK_HYPOTHESIS") == "deep" else 60,
-    stateful_step_count=80 if os.environ.get("INTERLOCK_HYPOTHESIS") == "deep" else 50,
+    deadline=None,
+    max_examples=3000 if DEEP else 60,
+    stateful_step_count=100 if DEEP else 50,
+    suppress_health_check=list(HealthCheck),
 )

@@ -81,6 +81,7 @@ class Dispatcher:
         self.ended = trio.Event()
         self._ending: Ending | None = None
         self._ending_changed = trio.Event()
+        self._admitting = trio.Lock()
         self._note: str | None = None
 
     @property
@@ -96,12 +97,12 @@ class Dispatcher:
             await self._register()
             async with trio.open_nursery() as actors:
                 async with trio.open_nursery() as loops:
-                    await self._take_up(actors)
+                    await persist("taking up what was left", partial(self._take_up, actors))
                     await self._move("activate")
                     keep = partial(self._keep, loops)
-                    keep("vigil", self._vigil)
+                    keep("vigil", partial(self._vigil, actors))
                     keep("reaper", self._reap)
-                    keep("ears", partial(self._listen, actors))
+                    keep("ears", self._listen)
                     keep("dispatch", partial(self._dispatch, actors))
                     task_status.started()
                     await self._see_end()
@@ -155,7 +156,9 @@ class Dispatcher:
         if gone:
             agents = await self.service.read(lambda tx, ctx: circumstances(tx, ctx).agents)
             for run in runs:
-                if run.held_by_agent and run.owner in gone:
+                # One that ends takes nothing up: nobody would see it through.
+                wanted = run.held_by_agent and run.owner in gone and self._ending is None
+                if wanted and run.number not in self.tracker.actors:
                     adopted = await self.service.adopt(run.number, old_owner=run.owner, new_owner=self.id)
                     if adopted is not None:
                         agent = agents.get(adopted.agent or "") or Agent(name=adopted.agent or "")
@@ -179,9 +182,12 @@ class Dispatcher:
         while self._ending is None:
             await self._ending_changed.wait()
         await self._move("drain")
+        async with self._admitting:
+            # A round that was under way has its actors in the tracker now; no other one begins.
+            pass
+        # Before the first pause from here on: a harder ending that comes meanwhile is to be heard.
+        changed = self._ending_changed
         if self._ending is Ending.DRAIN:
-            await persist("draining", self._withdraw_offers)
-            changed = self._ending_changed
 
             async def escalated() -> None:
                 await changed.wait()
@@ -189,6 +195,7 @@ class Dispatcher:
 
             async with trio.open_nursery() as waiting:
                 waiting.start_soon(escalated)
+                await persist("draining", self._withdraw_offers)
                 await self.tracker.empty()
                 waiting.cancel_scope.cancel()
         if self._ending is Ending.KILL:
@@ -241,6 +248,9 @@ class Dispatcher:
 
     async def _look_at_brakes(self) -> str | None:
         held = self.tracker.hold_reason()
+        stopped = held is not None or self.service.is_paused()
+        if self.state is (DispatcherState.ACTIVE if stopped else DispatcherState.PAUSED):
+            await self._move("pause" if stopped else "resume")
         if held != self._note:
             if held is None:
                 log.info("dispatching again")
@@ -252,14 +262,17 @@ class Dispatcher:
 
     async def dispatch_once(self, actors: trio.Nursery) -> bool:
         """One round. True when there may be more to dispatch at once."""
-        if self.state is not DispatcherState.ACTIVE:
-            return False
-        await self._check_agents()
-        if not self.service.anything_to_dispatch():
-            return False
-        done = await self.service.dispatch(owner=self.id, scope=self.scope, bound=ROUND)
-        for run, agent in done.claimed:
-            self._spawn(actors, RunActor(self.around, run, agent), fresh=True)
+        async with self._admitting:
+            if self.state is not DispatcherState.ACTIVE:
+                return False
+            await self._check_agents()
+            if not self.service.anything_to_dispatch():
+                return False
+            if not self.service.anything_to_dispatch():
+                return False
+            done = await self.service.dispatch(owner=self.id, scope=self.scope, bound=ROUND)
+            for run, agent in done.claimed:
+                self._spawn(actors, RunActor(self.around, run, agent), fresh=True)
         if done.offered or done.claimed:
             self._reap_bell.ring()
         return done.more
@@ -338,7 +351,8 @@ class Dispatcher:
         await self._check_agents()
         self._dispatch_bell.ring()
 
-    async def _vigil(self) -> None:
+    async def _vigil(self, actors: trio.Nursery) -> None:
+        missing: set[int] = set()
         renew_every_ms = self.around.settings.leases.local_ms // 3
         renewed = self.around.clock.now_ms()
         while True:
@@ -350,18 +364,30 @@ class Dispatcher:
                 await self.service.renew_owned(self.id)
                 renewed = now
             self._carry_out_stops()
+            await self._adopt(actors)
+            missing = await self._look_after_strays(actors, missing)
 
-    async def _listen(self, actors: trio.Nursery) -> None:
+    async def _look_after_strays(self, actors: trio.Nursery, missing: set[int]) -> set[int]:
+        """Claims of ours without an actor, twice in a row: a commit whose answer was lost. Returns those seen once."""
+        now = self.service.claimed_by(self.id) - self.tracker.actors.keys()
+        for number in now & missing:
+            run = await self.service.get(number)
+            if run.held_by_agent and run.owner == self.id and number not in self.tracker.actors:
+                log.warning("run #%d: its claim is ours and nobody looks after it; taking it up", number)
+                agents = await self.service.read(lambda tx, ctx: circumstances(tx, ctx).agents)
+                agent = agents.get(run.agent or "") or Agent(name=run.agent or "")
+                self._spawn(actors, RunActor(self.around, run, agent), fresh=False)
+        return now - missing
+
+    async def _listen(self) -> None:
         async with self.service.changes() as changes:
             while True:
                 self._dispatch_bell.ring()
                 self._reap_bell.ring()
                 self._carry_out_stops()
                 await self._obey()
-                with trio.move_on_after(self.around.settings.poll_ms / 1000) as waited:
+                with trio.move_on_after(self.around.settings.poll_ms / 1000):
                     await changes.wait()
-                if waited.cancelled_caught:
-                    await self._adopt(actors)
 
     def _carry_out_stops(self) -> None:
         for run in self.service.stopping(self.id):

@@ -10,12 +10,14 @@ import fcntl
 import hashlib
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from interlock.domain.errors import Conflict, Unavailable
 from interlock.domain.run import Instance
 
 INSTANCE_LIMIT = 64
+LOOKS = 1000
 
 
 class InstanceLock:
@@ -38,16 +40,14 @@ class InstanceLock:
     def _take(self, *, alone: bool) -> tuple[int, int]:
         for ordinal in range(INSTANCE_LIMIT):
             descriptor = os.open(self.folder / f"{ordinal}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _take_from_lookers(descriptor):
                 holder = os.pread(descriptor, 512, 0).decode(errors="replace").strip()
                 os.close(descriptor)
                 if alone:
                     raise Conflict(
                         f"a dispatcher is up for this data folder already ({holder or 'starting'})",
                         hint="`interlock ps` shows its work, `interlock stop` ends it, --peer starts one beside it",
-                    ) from None
+                    )
                 continue
             return ordinal, descriptor
         raise Conflict(f"{INSTANCE_LIMIT} dispatchers are up for this data folder already")
@@ -55,6 +55,21 @@ class InstanceLock:
     def release(self) -> None:
         """Let go of the lock: to everybody else this instance is gone now."""
         os.close(self._descriptor)
+
+
+def _take_from_lookers(descriptor: int) -> bool:
+    """Take the lock for good; False when an instance has it. Whoever asks :func:`is_alive` shares it for a moment."""
+    for _ in range(LOOKS):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.sched_yield()
+    return False
 
 
 def is_alive(data: Path, instance_id: str) -> bool:

@@ -8,8 +8,10 @@ of it; the run moves only after the agent's whole tree is confirmed to be gone.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,10 +39,13 @@ from interlock.ports.runtime import (
     Runtime,
     TreeSurvives,
 )
+from interlock.ports.store import Tx
 from interlock.prompts import build_prompt
 from interlock.service import Service
-from interlock.service.claims import note
+from interlock.service.claims import finish, note
+from interlock.service.context import Context
 from interlock.service.dispatching import stall_limit_ms
+from interlock.service.operating import agent_cannot_start
 
 log = logging.getLogger("interlock")
 
@@ -98,17 +103,18 @@ class RunActor:
         """Start the agent of a fresh claim and see it through."""
         files = await self._locate()
         try:
+            try:
+                await self._prepare(files)
+            except OSError as error:
+                what = f"the attempt's folder cannot be prepared: {error.strerror} ({error.filename})"
+                await self._finish(Outcome(kind=OutcomeKind.CANNOT_START, reason=Reason.NOT_STARTED, message=what))
+                return
+            # Any other error than this one proves nothing: the agent may run, and only recovery can tell.
             handle = await self._launch(files)
         except CannotStart as error:
-            reason = str(error)
-            await persist("marking an agent", lambda: self._mark_unavailable(reason))
-            await self._finish(
-                Outcome(kind=OutcomeKind.CANNOT_START, reason=Reason.AGENT_UNAVAILABLE, message=reason)
-            )
-            return
-        except OSError as error:
-            what = f"the attempt's folder cannot be prepared: {error.strerror} ({error.filename})"
-            await self._finish(Outcome(kind=OutcomeKind.CANNOT_START, reason=Reason.NOT_STARTED, message=what))
+            what = str(error)
+            outcome = Outcome(kind=OutcomeKind.CANNOT_START, reason=Reason.AGENT_UNAVAILABLE, message=what)
+            await self._finish(outcome, unavailable=what)
             return
         await self._see_through(handle, files)
 
@@ -150,7 +156,7 @@ class RunActor:
 
     # launching
 
-    async def _launch(self, files: AttemptFiles) -> Handle:
+    async def _prepare(self, files: AttemptFiles) -> None:
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.phase = AttemptState(ATTEMPT.target(self.phase, "prompt"))
         earlier: list[Attempt] = []
@@ -162,6 +168,8 @@ class RunActor:
             role_text=self._role_text(),
         )
         files.prompt.write_text(prompt, "utf-8", errors="replace")
+
+    async def _launch(self, files: AttemptFiles) -> Handle:
         self.phase = AttemptState(ATTEMPT.target(self.phase, "launch"))
         crashpoint("before_launch")
         handle = await self.around.runtime.launch(
@@ -204,9 +212,6 @@ class RunActor:
             "INTERLOCK_DATA": str(self.around.data),
             "INTERLOCK_DB": str(self.around.data / "interlock.db"),
         }
-
-    async def _mark_unavailable(self, reason: str) -> None:
-        await self.around.service.agent_cannot_start(self.agent.name, reason)
 
     # watching
 
@@ -327,10 +332,18 @@ class RunActor:
         await persist("reading a run", look)
         return found[0]
 
-    async def _finish(self, outcome: Outcome) -> None:
+    async def _finish(self, outcome: Outcome, *, unavailable: str | None = None) -> None:
+        """Record the end of the attempt, and in the same transaction why its agent cannot be started, if so."""
+
+        def record(tx: Tx, ctx: Context) -> Run:
+            run = finish(tx, ctx, self.claim.run, self.claim.holder, self.claim.fence, outcome)
+            if unavailable is not None:
+                agent_cannot_start(tx, ctx, self.agent.name, unavailable)
+            return run
+
         async def end() -> None:
             try:
-                self.run = await self.around.service.finish(self.claim, outcome)
+                self.run = await self.around.service.write(record)
             except StaleClaim as error:
                 log.warning("run #%d: its end changes nothing: %s", self.run.number, error.message)
 
@@ -345,10 +358,19 @@ class RunActor:
         )
 
 
+def _open_regular(path: str, flags: int) -> int:
+    """For a file that is an agent's to make: to open or read a pipe in its place would wait for ever."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
+
+
 def load_result(path: Path) -> tuple[ResultFile | None, str | None]:
     """The agent's own word: (result, None), (None, what is wrong with it), or (None, None) when it wrote nothing."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_regular) as file:
             data = file.read(RESULT_LIMIT + 1)
     except FileNotFoundError:
         return None, None
@@ -367,7 +389,7 @@ def load_result(path: Path) -> tuple[ResultFile | None, str | None]:
 def read_tail(path: Path) -> str:
     """Last line of a log that says something, without control characters, cut to 200 characters."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_regular) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
             data = file.read(TAIL_BYTES)

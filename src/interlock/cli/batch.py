@@ -109,7 +109,7 @@ class Batch:
         return list(self.number_of.values())
 
     def join(self, run: Run) -> bool:
-        """Follow a run that came later (`interlock retry`, another `interlock run` of the same backlog). False: not of this batch."""
+        """Follow a run that came later (by `interlock retry`, or another `interlock run`). False: not of this batch."""
         if run.batch != self.name or run.number in self.states:
             return run.number in self.states
         replaced = self.number_of.get(run.task_key or "")

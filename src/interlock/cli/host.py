@@ -63,6 +63,11 @@ class Opened(Protocol):
         """Why an agent could not be started now, or None."""
         ...
 
+    @property
+    def contained(self) -> bool:
+        """Whether agents are held in cgroups, which nothing escapes from."""
+        ...
+
     async def doctor(self, *, repair: bool) -> list[str]:
         """Faults found in database and data folder, one sentence each; ``repair`` mends what can be mended."""
         ...
@@ -96,6 +101,10 @@ class Host(Protocol):
 
     def check_config(self, path: Path) -> tuple[Settings, tuple[str, ...]]:
         """Settings of a configuration file, and what in it has no effect yet. Raises :class:`InvalidConfig`."""
+        ...
+
+    def check_agent(self, agent: Agent, folder: Path) -> str | None:
+        """Why an agent of a configuration in ``folder`` could not be started now, or None."""
         ...
 
     def example_config(self) -> str:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 TAIL_BYTES = 4096
 _ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])|\x1b|[\x00-\x08\x0e-\x1f\x7f]"
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
+    r"|\x1b|[\x00-\x08\x0e-\x1f\x7f]"
 )
 _BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 
@@ -111,7 +112,9 @@ def frame(picture: Picture, inks: Inks, columns: int, rows: int) -> list[Line]:
     """The view, at most ``rows - 1`` lines of ``columns - 1``: a full last line or column would scroll."""
     wide, room = max(columns - 1, 8), max(rows - 1, 1)
     head = [_bar(picture, inks, wide), _counts(picture)]
-    active = [_working(each, picture, wide) for each in sorted(picture.batch.working.values(), key=lambda w: w.since_ms)]
+    active = [
+        _working(each, picture, wide) for each in sorted(picture.batch.working.values(), key=lambda w: w.since_ms)
+    ]
     waits = _waits(picture)
     failures = [_failure(each, picture.batch) for each in reversed(picture.batch.failures)]
     hint: list[list[Piece]] = [[(picture.hint, "dim")]] if picture.hint else []
@@ -193,7 +196,7 @@ def _waits(picture: Picture) -> list[list[Piece]]:
         lines.append([("  ", ""), (short(picture.hold, 400), "yellow")])
     for group in picture.groups:
         when = "" if group.at_ms is None else f" in {span(max(0, group.at_ms - picture.now_ms) // 1000 * 1000)}"
-        lines.append([(f"  {group.count:>5} ", "yellow"), (f"{short(group.what, 400)}{when}", "")])
+        lines.append([(f"  {group.runs:>5} ", "yellow"), (f"{short(group.what, 400)}{when}", "")])
     return lines
 
 

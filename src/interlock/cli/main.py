@@ -68,6 +68,9 @@ def execute(host: Host, arguments: Sequence[str]) -> int:
 
 
 def _execute(session: Session, arguments: Sequence[str]) -> int:
+    for argument in arguments:
+        if not _is_text(argument):
+            return _complain(f"the argument '{argument}' is not UTF-8 text", "check the terminal's encoding", 2)
     try:
         outcome = make_group().main(list(arguments), "interlock", standalone_mode=False, obj=session)
     except click.exceptions.Exit as ended:
@@ -82,6 +85,14 @@ def _execute(session: Session, arguments: Sequence[str]) -> int:
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is answered in words
         return _failed(error, verbose=session.verbose)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _usage(error: click.ClickException) -> int:

@@ -8,7 +8,8 @@ import shlex
 import stat
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 NAMED = 5
 WHYS = 40
 STDIN_BATCH = "-"
+UNCUT = 10_000
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,16 +68,28 @@ def _duration(_: click.Context, __: click.Parameter, value: str | None) -> int |
 
 @click.command("run")
 @click.argument("backlog")
-@click.option("--agent", metavar="CMD", help="Command (or name of a configured agent) that does the tasks. Gets the prompt on stdin.")
-@click.option("--concurrency", "-j", type=click.IntRange(min=1), metavar="N", help="Agents at once. [default: 10, or as configured]")
+@click.option(
+    "--agent", metavar="CMD", help="Command that does a task (prompt on stdin), or a configured agent's name."
+)
+@click.option(
+    "--concurrency", "-j", type=click.IntRange(min=1), metavar="N", help="Agents at once. [default: as configured, 10]"
+)
 @click.option("--retry-failed", is_flag=True, help="Run what failed before again.")
 @click.option("--again", is_flag=True, help="Run everything again, what is done included.")
-@click.option("--format", "format_", metavar="F", help="yaml, json, jsonl or markdown. [default: by the file's name, or its look]")
-@click.option("--max-retries", type=click.IntRange(min=0), metavar="N", help="Tries after the first. [default: 3, or as configured]")
-@click.option("--timeout", "timeout_ms", callback=_duration, metavar="TIME", help="Longest an attempt may take: 90s, 5m. [default: 60m]")
+@click.option("--format", "format_", metavar="F", help="yaml, json, jsonl, markdown. [default: by name, or look]")
+@click.option(
+    "--max-retries", type=click.IntRange(min=0), metavar="N", help="Tries after the first. [default: as configured, 3]"
+)
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    callback=_duration,
+    metavar="TIME",
+    help="Longest an attempt may take: 90s, 5m. [default: as configured, 60m]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print nothing but a summary, as JSON.")
 @pass_session
-def run_command(session: Session, backlog: str, format_: str | None, **options: Any) -> int:
+def run_command(session: Session, /, backlog: str, format_: str | None, **options: Any) -> int:
     """Run every task of BACKLOG (YAML, JSON, JSONL, a Markdown checklist; - is standard input) to its end.
 
     Started again after whatever interruption it goes on where it was: what is done is skipped, nothing runs twice. Ends with
@@ -91,12 +105,15 @@ def run_command(session: Session, backlog: str, format_: str | None, **options: 
     return run_backlog(session, Request(backlog=backlog, format=format_, **options))
 
 
-def run_backlog(session: Session, request: Request) -> int:
-    """Do it; the exit status. What is wrong with the backlog is raised before anything is made or queued."""
+def run_backlog(session: Session, request: Request, *, at_end: Callable[[Batch], None] = lambda _: None) -> int:
+    """Do it; the exit status. What is wrong with the backlog is raised before anything is made or queued.
+
+    ``at_end`` is told how the tasks stand at the end.
+    """
     from interlock.sources.file import read_backlog  # noqa: PLC0415
 
     backlog = read_backlog(request.backlog, format=request.format, now_ms=int(time.time() * 1000))
-    return run_async(lambda: _run(session, request, backlog))
+    return run_async(lambda: _run(session, request, backlog, at_end))
 
 
 def settings_changes(request: Request) -> dict[str, object]:
@@ -109,16 +126,18 @@ def settings_changes(request: Request) -> dict[str, object]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-async def _run(session: Session, request: Request, backlog: Backlog) -> int:
+async def _run(session: Session, request: Request, backlog: Backlog, at_end: Callable[[Batch], None]) -> int:
     from interlock.cli.screen import make_screen  # noqa: PLC0415
 
     screen = make_screen(as_json=request.as_json)
     async with session.open(create=True, settings_changes=settings_changes(request)) as opened:
         with _logs_to(screen, verbose=session.verbose):
-            return await _run_in(opened, request, backlog, screen)
+            running = await _run_in(opened, request, backlog, screen)
+            at_end(running.batch)
+            return running.exit_status
 
 
-async def _run_in(opened: Opened, request: Request, backlog: Backlog, screen: Screen) -> int:
+async def _run_in(opened: Opened, request: Request, backlog: Backlog, screen: Screen) -> Running:
     from interlock.cli.running import Running  # noqa: PLC0415
     from interlock.sources.file import task_keys  # noqa: PLC0415
 
@@ -142,11 +161,14 @@ async def _run_in(opened: Opened, request: Request, backlog: Backlog, screen: Sc
     batch = await _batch(opened, name, list(zip(keys, planned, strict=True)))
     for text in findings(backlog, tasks, planned, batch):
         screen.remark(text)
-    await _warn(opened, request, tasks, planned, screen)
-    running = Running(opened, batch, screen, name=_title(request), after=after, how_to_go_on=f"`{command_line(request)}`")
+    await _warn(opened, request, routes, planned, screen)
+    running = Running(
+        opened, batch, screen, name=_title(request), after=after, how_to_go_on=f"`{command_line(request)}`"
+    )
     if batch.unfinished:
         await running.run()
-    return await _finish(opened, request, running, began_ms)
+    await _finish(opened, request, running, began_ms)
+    return running
 
 
 # before
@@ -264,7 +286,9 @@ def findings(backlog: Backlog, tasks: Sequence[Task], planned: Sequence[Planned]
         if each.standing is Standing.GOING_ON and each.run.content_hash != task.content_hash()
     ]
     if old:
-        said.append(f"queued before its text changed, goes on with the old one: {_named(old)}; `interlock cancel` it first")
+        said.append(
+            f"queued before its text changed, goes on with the old one: {_named(old)}; `interlock cancel` it first"
+        )
     leftovers = len(batch.unfinished) - sum(1 for number in batch.counting() if number in batch.unfinished)
     if leftovers:
         said.append(f"{count(leftovers, 'run')} of earlier versions of this backlog go on as well")
@@ -277,9 +301,11 @@ def _named(runs: Sequence[Run]) -> str:
 
 
 async def _warn(
-    opened: Opened, request: Request, tasks: Sequence[Task], planned: Sequence[Planned], screen: Screen
+    opened: Opened, request: Request, routes: dict[str, Route], planned: Sequence[Planned], screen: Screen
 ) -> None:
     from interlock.cli.git_tree import clash_warning  # noqa: PLC0415
+    from interlock.decide.routing import agent_for  # noqa: PLC0415
+    from interlock.service.dispatching import circumstances  # noqa: PLC0415
 
     settings = opened.settings
     if any(instance.scope is None for instance in await opened.alive()):
@@ -290,23 +316,27 @@ async def _warn(
         ]
         if ignored:
             screen.remark(f"{' and '.join(ignored)}: ignored, the daemon keeps to its own settings")
-    work = sum(1 for each in planned if not each.run.terminal)
-    if settings.mode is Mode.PUSH:
-        folder = opened.config_path.parent if opened.config_path is not None else Path.cwd()
-        named = {settings.agents[task.agent].cwd for task in tasks if task.agent in settings.agents}
-        folders = {folder / cwd if cwd is not None else folder for cwd in named} | {Path.cwd()}
-        for each in sorted(folders):
-            warning = clash_warning(each, min(work, settings.limits.total))
-            if warning is not None:
-                screen.remark(f"warning: {warning}")
-                return
+    if settings.mode is Mode.PULL:
+        return
+    agents = await opened.service.read(lambda tx, ctx: circumstances(tx, ctx).agents)
+    named = [agent_for(each.run.task, routes, settings) for each in planned if not each.run.terminal]
+    folder = opened.config_path.parent if opened.config_path is not None else Path.cwd()
+    work: Counter[Path] = Counter(
+        folder / (agents[name].cwd or "") for name in named if name is not None and name in agents
+    )
+    for place, tasks in work.items():
+        warning = clash_warning(place, min(tasks, settings.limits.total))
+        if warning is not None:
+            screen.remark(f"warning: {warning}")
+            return
 
 
 # after
 
 
-async def _finish(opened: Opened, request: Request, running: Running, began_ms: int) -> int:
+async def _finish(opened: Opened, request: Request, running: Running, began_ms: int) -> None:
     from interlock.cli import summary as ending  # noqa: PLC0415
+    from interlock.cli.painter import terminal_size  # noqa: PLC0415
 
     batch, service = running.batch, opened.service
     numbers = batch.counting() if request.as_json else ending.numbers_shown(batch)
@@ -314,11 +344,13 @@ async def _finish(opened: Opened, request: Request, running: Running, began_ms: 
     waits = {}
     if not batch.succeeded:
         around = await opened.surroundings()
-        # The dispatcher that this process was has ended; that is no news to whoever ended it.
-        quiet = {"no_dispatcher", "out_of_scope"}
+        # The dispatcher that this process was has ended, which is no news; a backoff only times what another reason says.
+        quiet = {"no_dispatcher", "out_of_scope", "backoff"}
         for run in [run for run in runs if not run.terminal][:WHYS]:
             found = await service.why(run, around)
-            waits[run.number] = [wait for wait in found if wait.kind not in quiet] or found
+            told = [wait for wait in found if wait.kind not in quiet]
+            if told or running.interrupted is None:
+                waits[run.number] = told or found
     how = command_line(request)
     summary = ending.Summary(
         name=_title(request),
@@ -334,12 +366,10 @@ async def _finish(opened: Opened, request: Request, running: Running, began_ms: 
 
         text = json.dumps(ending.as_data(summary, runs), indent=2, ensure_ascii=False)
     else:
-        import shutil  # noqa: PLC0415
-
-        columns = shutil.get_terminal_size((120, 24)).columns
+        # Whoever keeps the text elsewhere can cut it himself.
+        columns = terminal_size(1)[0] if sys.stdout.isatty() else UNCUT
         text = ending.as_text(summary, runs, columns, color=running.screen.color and "NO_COLOR" not in os.environ)
     running.screen.result(text)
-    return running.exit_status
 
 
 def command_line(request: Request) -> str:
@@ -376,5 +406,3 @@ class _logs_to:  # noqa: N801 - read as a word: with _logs_to(screen)
     def __exit__(self, *_: object) -> None:
         self._logger.removeHandler(self._handler)
         self._logger.propagate, self._logger.level = self._before
-
-

@@ -36,12 +36,9 @@ _STATUS = {signal.SIGINT: INTERRUPTED, signal.SIGHUP: HUNG_UP, signal.SIGTERM: T
 
 
 class Running:
-    """One `interlock run`, from the moment that its tasks are queued. ``after``: the event log is read from behind it.
+    """One `interlock run`, from the moment that its tasks are queued. ``after``: the event log is read from behind it."""
 
-    ``how_to_go_on`` is the command that continues, for whoever interrupts.
-    """
-
-    def __init__(self, opened: Opened, batch: Batch, screen: Screen, *, name: str, after: int, how_to_go_on: str) -> None:
+    def __init__(self, opened: Opened, batch: Batch, screen: Screen, *, name: str, after: int) -> None:
         self.opened = opened
         self.batch = batch
         self.screen = screen
@@ -49,7 +46,6 @@ class Running:
         self.interrupted: signal.Signals | None = None
         self.stuck = False
         self._after = after
-        self._how = how_to_go_on
         self._over = trio.Event()
         self._dispatcher: Dispatcher | None = None
         self._daemon: Instance | None = None
@@ -57,6 +53,7 @@ class Running:
         self._killing = False
         self._goes_on: int | None = None
         self._groups_at = 0.0
+        self._groups_stale = True
 
     @property
     def exit_status(self) -> int:
@@ -102,7 +99,7 @@ class Running:
             await nursery.start(self._dispatcher.run)
         # It ends only when it was told to: by us, or by `interlock stop`.
         if not self._over.is_set() and self.interrupted is None:
-            self.screen.remark(f"the dispatcher was stopped; {self._how} goes on")
+            self.screen.remark("the dispatcher was stopped; the same command goes on")
         self._over.set()
 
     async def _watch(self, daemon: Instance) -> None:
@@ -146,7 +143,10 @@ class Running:
                     self.screen.hold = error.message
                     self.screen.changed()
                     await trio.sleep(SAFETY_SECONDS)
-                with trio.move_on_after(SAFETY_SECONDS):
+                pause = SAFETY_SECONDS
+                if self._groups_stale:
+                    pause = min(max(self._groups_at - trio.current_time(), LOOK_SECONDS), pause)
+                with trio.move_on_after(pause):
                     await changes.wait()
                 await trio.sleep(LOOK_SECONDS)
 
@@ -171,6 +171,7 @@ class Running:
                 self.batch.see(event)
                 told.append((event, self.batch.title(event.run)))
         if told:
+            self._groups_stale = True
             self.screen.changed()
             await self.screen.tell(told)
         return len(events) == EVENTS_AT_ONCE
@@ -197,7 +198,7 @@ class Running:
     async def _look_at_waiting(self) -> None:
         """What the waiting ones wait for; as seldom as keeps it cheap beside the work itself."""
         began = trio.current_time()
-        if began < self._groups_at:
+        if began < self._groups_at or not self._somebody_dispatches():
             return
         batch = self.batch
         numbers = list(islice((number for number in batch.unfinished if number not in batch.working), RUNS_LOOKED_AT))
@@ -208,7 +209,8 @@ class Running:
 
         await self.opened.service.read(lambda tx, ctx: ask(Snapshot(tx, ctx, alive)))
         cost = trio.current_time() - began
-        self._groups_at = began + max(0.5, 20 * cost)
+        self._groups_at = began + max(0.25, 20 * cost)
+        self._groups_stale = False
         self.screen.changed()
 
     # signals
@@ -253,11 +255,15 @@ class Running:
             self._killing = True
             self.screen.hint = "stopping the agents"
             if working:
-                self.screen.remark(f"stopping {count(working, 'agent')}; their runs go back to the queue. {self._how} goes on")
+                self.screen.remark(
+                    f"stopping {count(working, 'agent')}; their runs go back to the queue; the same command goes on"
+                )
             dispatcher.end(Ending.KILL)
         else:
             self.screen.hint = "ending; Ctrl-C again stops the agents too"
-            waiting = f"{count(working, 'agent')} may finish (Ctrl-C again stops them)" if working else "no agent is running"
-            self.screen.remark(f"nothing new is started; {waiting}. {self._how} goes on where this stops")
+            waiting = (
+                f"{count(working, 'agent')} may finish (Ctrl-C again stops them)" if working else "no agent is running"
+            )
+            self.screen.remark(f"nothing new is started; {waiting}. The same command goes on later")
             dispatcher.end(Ending.DRAIN)
         self.screen.changed()

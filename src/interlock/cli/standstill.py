@@ -26,7 +26,7 @@ TRIES_OF_AN_AGENT = 2
 class Group(NamedTuple):
     """Runs that wait for the same. ``at_ms``: when the first of them may go."""
 
-    count: int
+    runs: int
     what: str
     at_ms: int | None = None
 
@@ -123,7 +123,7 @@ class Snapshot:
         if run.state is RunState.BLOCKED:
             return "asked a question (`interlock answer`)", None
         if run.state is RunState.DISPATCHED:
-            return ("offered, not claimed yet" if run.pull else "start at once"), None
+            return ("offered, not claimed yet" if run.pull else "about to start"), None
         if run.held:
             return "on hold (`interlock unhold`)", None
         if run.needs_left:
@@ -148,4 +148,4 @@ class Snapshot:
             return f"limit of {noun} {value} is full ({limit.used} of {limit.cap})", None
         if not self._looked_after(run):
             return "no dispatcher looks after them", None
-        return "start at once", None
+        return "about to start", None

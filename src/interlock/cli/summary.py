@@ -16,6 +16,8 @@ from interlock.domain.states import TERMINAL, RunState
 
 ROWS = 40
 NARROW = 76
+REASONS = 5
+LONG_COMMAND = 44
 
 _ORDER = (
     RunState.FAILED,
@@ -68,7 +70,7 @@ def totals(batch: Batch) -> str:
 
 def as_text(summary: Summary, runs: Sequence[Run], columns: int, *, color: bool) -> str:
     """The table of ``runs``, the totals, and what to do next."""
-    rows = [(f"#{run.number}", word(run.state), str(run.fence or "-"), _took(run), run) for run in runs]
+    rows = [(f"#{run.number}", word(run.state), str(run.fence or "-"), _took(run)) for run in runs]
     heads = ("run", "state", "tries", "took")
     widths = [max([len(head), *(len(row[index]) for row in rows)]) for index, head in enumerate(heads)]
     fixed = sum(widths) + 2 * len(widths)
@@ -84,7 +86,7 @@ def as_text(summary: Summary, runs: Sequence[Run], columns: int, *, color: bool)
         return f"{left}{name}{' ' * (titles - width(name))}  {short(message, max(room - titles - 2, 4))}".rstrip()
 
     lines = ["", click.style(line(heads, "title", "message"), dim=True) if color else line(heads, "title", "message")]
-    for *cells, run in rows:
+    for cells, run in zip(rows, runs, strict=True):
         text = line(cells, run.task.title, _message(summary, run))
         lines.append(click.style(text, fg=_COLORS.get(run.state)) if color and run.state in _COLORS else text)
         if not messages and run.state is not RunState.COMPLETED:
@@ -92,6 +94,7 @@ def as_text(summary: Summary, runs: Sequence[Run], columns: int, *, color: bool)
     left_out = len(summary.batch) - len(rows)
     if left_out > 0:
         lines.append(f"... and {left_out} more (`interlock ps --all`)")
+    lines += _reasons(summary, columns)
     total = f"{totals(summary.batch)}, in {span(summary.took_ms)}"
     lines += ["", click.style(total, bold=True) if color else total, *summary.next_steps]
     return "\n".join(lines) + "\n"
@@ -127,6 +130,22 @@ def as_data(summary: Summary, runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
+def _reasons(summary: Summary, columns: int) -> list[str]:
+    """Why what did not end did not, in full: the table cuts it. Runs with the same reasons are told together."""
+    by_reason: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for number, waits in summary.waits.items():
+        by_reason.setdefault(tuple((wait.message, wait.remedy) for wait in waits), []).append(number)
+    lines: list[str] = []
+    for reasons, numbers in list(by_reason.items())[:REASONS]:
+        who = ", ".join(f"#{number}" for number in numbers[:6]) + (" ..." if len(numbers) > 6 else "")
+        lines += ["", f"{who} did not end:"]
+        for message, remedy in reasons:
+            lines.append(f"  {short(message, max(columns - 2, 8))}")
+            if remedy:
+                lines.append(f"    {short(remedy, max(columns - 4, 8))}")
+    return lines
+
+
 def _took(run: Run) -> str:
     return span(run.spent_ms) if run.fence else "-"
 
@@ -134,6 +153,8 @@ def _took(run: Run) -> str:
 def _message(summary: Summary, run: Run) -> str:
     if run.state in TERMINAL:
         return run.message or ""
+    if run.number not in summary.waits:
+        return "stopped, and queued again" if run.fence else "not started"
     return "; ".join(wait.message for wait in summary.waits.get(run.number, []))
 
 
@@ -151,4 +172,6 @@ def next_steps(batch: Batch, *, how: str) -> list[str]:
     if not steps:
         return []
     columns = max(len(command) for command, _ in steps)
-    return ["", *(f"  {command:<{columns}}  {what}" for command, what in steps)]
+    if columns > LONG_COMMAND:
+        return ["", *(line for command, what in steps for line in (f"  # {what}", f"  {command}"))]
+    return ["", *(f"  {command:<{columns}}  # {what}" for command, what in steps)]

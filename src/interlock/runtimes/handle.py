@@ -30,6 +30,7 @@ PATIENCE_SECONDS = 10.0
 
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.25
+_TRIES_BEFORE_HUNT = 1
 
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -255,9 +256,11 @@ class ProcessHandle:
 
     async def _kill(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
+        tries = 0
         with trio.move_on_after(PATIENCE_SECONDS):
             while not await self._tree.gone():
-                await self._tree.kill()
+                await self._tree.kill(hunt=tries >= _TRIES_BEFORE_HUNT)
+                tries += 1
                 await self._pause(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             return

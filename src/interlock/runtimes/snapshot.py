@@ -78,23 +78,27 @@ class Snapshot:
                 continue
             if before is not None and stat.start_ticks >= before:
                 continue
-            environment = _environment(stat.pid)
-            if environment == b"":
+            folder = marked_folder(stat.pid)
+            if folder:
+                self._by_mark.setdefault(folder, []).append(stat)
+            elif folder == b"":
                 self._bare.append(stat)
-            elif environment is not None:
-                _, marked, rest = (b"\0" + environment).partition(_MARK)
-                if marked:
-                    self._by_mark.setdefault(rest.partition(b"\0")[0], []).append(stat)
         self._environments_since = since
 
 
-def _environment(pid: int) -> bytes | None:
-    """The environment at exec; empty when there is none (now); None when it is not ours to see."""
+def marked_folder(pid: int) -> bytes | None:
+    """The attempt folder that a process's environment (as it was at exec) names.
+
+    Empty when it shows no environment (now); None when it names no folder, or is not ours to see.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            return file.read()
+            environment = file.read()
     except (*GONE, PermissionError):
         return None
+    if not environment:
+        return b""
+    return (b"\0" + environment).partition(_MARK)[2].partition(b"\0")[0] or None
 
 
 _order = itertools.count(1)

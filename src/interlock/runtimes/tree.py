@@ -27,8 +27,8 @@ from pathlib import Path
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.run import ProcessIdentity
 from interlock.runtimes import attempt_lock, cgroup
-from interlock.runtimes.process import ProcessStat, process_table, read_stat, send_signal
-from interlock.runtimes.snapshot import Snapshot, fresh_snapshot, has_file_open, recent_snapshot
+from interlock.runtimes.process import ProcessStat, process_table, read_stat, running_pids, send_signal
+from interlock.runtimes.snapshot import Snapshot, fresh_snapshot, has_file_open, marked_folder, recent_snapshot
 from interlock.runtimes.wrapper import read_line
 
 _QUICK_SECONDS = 0.25
@@ -107,8 +107,12 @@ class Tree:
         """Whether this is the root."""
         return self.wrapper is not None and stat.key == (self.wrapper.pid, self.wrapper.start_ticks)
 
-    async def kill(self) -> None:
-        """KILL every member, once. Without a cgroup all are stopped first, so that none forks or restarts another."""
+    async def kill(self, *, hunt: bool = False) -> None:
+        """KILL every member, once. Without a cgroup all are stopped first, so that none forks or restarts another.
+
+        ``hunt`` is for chains of processes so short-lived that they are gone before a scan is over: each is stopped as
+        soon as it is seen, the newest first.
+        """
         if self.contained and self._cgroup is not None:
             pids = cgroup.members(self._cgroup)
             if os.getpid() in pids:
@@ -118,16 +122,41 @@ class Tree:
         frozen: set[tuple[int, int]] = set()
         try:
             for _ in range(_FREEZE_ROUNDS):
-                fresh = {stat.key for stat in await self.members()} - frozen
-                if not fresh:
+                known = len(frozen)
+                for stat in await self.members():
+                    if stat.key not in frozen:
+                        frozen.add(stat.key)
+                        send_signal(stat.pid, stat.start_ticks, signal.SIGSTOP)
+                if hunt:
+                    self._hunt(frozen)
+                if len(frozen) == known:
                     break
-                for pid, start_ticks in fresh:
-                    send_signal(pid, start_ticks, signal.SIGSTOP)
-                frozen |= fresh
         finally:
             # never left stopped half-way, not even by a cancellation
             for pid, start_ticks in frozen:
                 send_signal(pid, start_ticks, signal.SIGKILL)
+
+    def _hunt(self, frozen: set[tuple[int, int]]) -> None:
+        """Stop each member at first sight, and add it to ``frozen``."""
+        if self.wrapper is None:
+            return
+        root = read_stat(self.wrapper.pid)
+        session = self.wrapper.pid if root is not None and self.is_wrapper(root) else None
+        mark = os.fsencode(self.files.folder)
+        lock = os.stat(self.files.lock)
+        parents = {pid for pid, _ in frozen}
+        for pid in sorted(running_pids(), reverse=True):
+            stat = read_stat(pid)
+            if stat is None or stat.key in frozen or pid == os.getpid() or not self._is_young(stat):
+                continue
+            if stat.session != session and stat.parent not in parents:
+                belongs_to = marked_folder(pid) if stat.memory_bytes else None
+                # no environment: in the middle of an exec, perhaps, which keeps descriptors
+                if belongs_to != mark and not (belongs_to == b"" and has_file_open(pid, lock)):
+                    continue
+            frozen.add(stat.key)
+            parents.add(pid)
+            send_signal(pid, stat.start_ticks, signal.SIGSTOP)
 
     def cpu_ticks(self) -> int:
         """CPU time so far, in clock ticks; without a cgroup that of the session and its descendants, 1 s old at most."""

@@ -208,7 +208,8 @@ def end_attempt(tx: Tx, ctx: Context, run: Run, attempt: Attempt, outcome: Outco
     """Close the live attempt of ``run`` and move the run on, budgets considered."""
     asked = outcome.kind
     outcome = replace(outcome, message=cut(outcome.message) or str(asked).replace("_", " "))
-    if run.remote and run.stop is not None and outcome.kind is not OutcomeKind.LAPSED:
+    # A local agent that completed before the intent was carried out has completed; no other end may lose the intent.
+    if run.stop is not None and outcome.kind is not (OutcomeKind.LAPSED if run.remote else OutcomeKind.COMPLETED):
         outcome = _acknowledged(run, outcome)
     settlement = settle(run, outcome, ctx.settings, ctx.now_ms, ctx.rng)
     ended = replace(
@@ -271,10 +272,10 @@ def _offered_again(tx: Tx, ctx: Context, run: Run, outcome: Outcome) -> dict[str
 
 
 def _acknowledged(run: Run, outcome: Outcome) -> Outcome:
-    """A remote agent that ends while it is being stopped: the intent decides, its result is kept."""
+    """An agent that ends while it is being stopped: the intent decides, its result is kept."""
     assert run.stop is not None
     stopped = decide(stop=run.stop, exit_status=None, result=None, result_fault=None, tail="")
-    return replace(stopped, result=outcome.result, usage=outcome.usage)
+    return replace(stopped, result=outcome.result, usage=outcome.usage, exit_status=outcome.exit_status)
 
 
 def note(tx: Tx, ctx: Context, run: Run, message: str, *, by: str, data: dict[str, Any] | None = None) -> None:

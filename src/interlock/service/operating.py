@@ -159,6 +159,9 @@ def delete_route(tx: Tx, workflow_type: str) -> None:
 def agent_cannot_start(tx: Tx, ctx: Context, agent: str, reason: str) -> AgentHealth:
     """Mark an agent unavailable; it is tried again after a growing wait."""
     before = tx.healths().get(agent)
+    if before is not None and before.retry_ms > ctx.now_ms:
+        # Runs that were started together find it missing together: that is one try.
+        return before
     tries = before.tries + 1 if before is not None else 1
     wait = equal_jitter_ms(exponential_ms(tries, 5 * SECOND, 300 * SECOND), ctx.rng)
     since = before.since_ms if before is not None else ctx.now_ms

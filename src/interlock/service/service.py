@@ -216,6 +216,14 @@ class Service:
         """Local runs of a dispatcher whose agents are to be stopped."""
         return self.store.peek(lambda tx: tx.stopping(owner))
 
+    def claimed_by(self, owner: str) -> set[int]:
+        """Numbers of the local runs that a dispatcher looks after."""
+        return self.store.peek(lambda tx: tx.claimed_by(owner))
+
+    def is_paused(self) -> bool:
+        """Whether an operator paused dispatching."""
+        return self.store.peek(lambda tx: operating.paused(tx) is not None)
+
     async def catch_up(self, threshold_ms: int) -> int:
         """Move deadlines on by the time in which no dispatcher was awake, when that is over ``threshold_ms``. Returns the shift.
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from interlock.actors import Dispatcher, Ending
 from interlock.actors.run import Surroundings
@@ -30,7 +29,9 @@ class FakeHandle:
 
     def __init__(self, launch: port.Launch) -> None:
         self.launch = launch
-        self.identity = ProcessIdentity(boot_id="b", pid_namespace="n", pid=launch.run * 100 + launch.fence, start_ticks=1)
+        self.identity = ProcessIdentity(
+            boot_id="b", pid_namespace="n", pid=launch.run * 100 + launch.fence, start_ticks=1
+        )
         self.over = trio.Event()
         self.status: int | None = None
         self.stops: list[int] = []
@@ -143,14 +144,14 @@ class Depot:
         tasks = [Task(title=title, **fields) for title in titles]
         return [submitted.run for submitted in await self.service.submit_all(tasks)]
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 600) -> Any:
+    async def until(self, condition: Callable[[], Any], seconds: float = 100) -> Any:
         """Wait for a condition in the clock's own time."""
         with trio.fail_after(seconds):
             while not (value := condition()):
                 await trio.sleep(0.01)
         return value
 
-    async def until_state(self, run: Run, *states: str, seconds: float = 600) -> Run:
+    async def until_state(self, run: Run, *states: str, seconds: float = 100) -> Run:
         return await self.until(lambda: (now := self.get(run)).state in states and now, seconds)
 
     def get(self, run: Run) -> Run:
@@ -211,9 +212,3 @@ def make_depot(tmp_path: Path, settings: Settings) -> Any:
 def depot(make_depot: Any) -> Depot:
     """A depot with the usual settings."""
     return make_depot()  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def autojump_clock() -> trio.testing.MockClock:
-    """Time that passes only while everybody sleeps, and then at once."""
-    return trio.testing.MockClock(autojump_threshold=0)

@@ -1,4 +1,7 @@
-"""A dispatcher's whole life under a clock that jumps: adoption, endings, outages, agents that cannot start."""
+"""A dispatcher's whole life under a clock that jumps: adoption, endings, outages, agents that cannot start.
+
+``autojump_clock`` stands in every signature: pytest-trio looks for a test's clock nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,21 @@ from interlock.domain.settings import Leases, OnTimeout
 from interlock.domain.states import RunState
 
 
-@pytest.fixture(autouse=True)
-def _in_jumping_time(autojump_clock: trio.testing.MockClock) -> None:
-    """Every test here: no sleep is real."""
-
-
-async def test_a_task_runs_from_submit_to_completed(depot: Any) -> None:
+async def test_a_task_runs_from_submit_to_completed(autojump_clock: Any, depot: Any) -> None:
     async with depot.up():
         (run,) = await depot.submit("one")
         agent = await depot.until(lambda: depot.agent_of(run))
         assert agent.launch.env["INTERLOCK_RUN_ID"] == run.id
         assert agent.launch.env["INTERLOCK_FENCE"] == "1"
         assert "one" in (agent.launch.folder / "prompt.md").read_text()
+        await depot.until_state(run, "running")
         agent.end(0)
         run = await depot.until_state(run, "completed")
     assert depot.events(run) == ["submit", "dispatch", "claim", "start", "complete"]
     assert depot.store.read_now(lambda tx: tx.instances()) == []
 
 
-async def test_never_more_than_the_limit_and_a_freed_slot_is_taken_at_once(depot: Any) -> None:
+async def test_never_more_than_the_limit_and_a_freed_slot_is_taken_at_once(autojump_clock: Any, depot: Any) -> None:
     async with depot.up():
         runs = await depot.submit(*"abcdef")
         await depot.until(lambda: len(depot.runtime.live) == 4)
@@ -48,7 +47,7 @@ async def test_never_more_than_the_limit_and_a_freed_slot_is_taken_at_once(depot
             await depot.until_state(run, "completed")
 
 
-async def test_a_failure_is_tried_again_after_its_backoff_without_a_poll(depot: Any) -> None:
+async def test_a_failure_is_tried_again_after_its_backoff_without_a_poll(autojump_clock: Any, depot: Any) -> None:
     async with depot.up():
         (run,) = await depot.submit("one")
         for _ in range(3):
@@ -60,7 +59,7 @@ async def test_a_failure_is_tried_again_after_its_backoff_without_a_poll(depot: 
     assert [attempt.state for attempt in depot.attempts(run)] == ["failed"] * 3
 
 
-async def test_an_agent_that_ends_before_its_start_is_recorded_still_completes(depot: Any) -> None:
+async def test_an_agent_that_ends_before_its_start_is_recorded_still_completes(autojump_clock: Any, depot: Any) -> None:
     launch = depot.runtime.launch
 
     async def launch_and_end(what: Any) -> Any:
@@ -74,7 +73,7 @@ async def test_an_agent_that_ends_before_its_start_is_recorded_still_completes(d
         await depot.until_state(run, "completed")
 
 
-async def test_detach_leaves_agents_and_the_next_dispatcher_adopts(depot: Any) -> None:
+async def test_detach_leaves_agents_and_the_next_dispatcher_adopts(autojump_clock: Any, depot: Any) -> None:
     """The next one may have the very id of the last: a process that opens twice, a container whose daemon is pid 1."""
     (run,) = await depot.submit("one")
     async with depot.up(end=Ending.DETACH) as first:
@@ -91,7 +90,7 @@ async def test_detach_leaves_agents_and_the_next_dispatcher_adopts(depot: Any) -
     assert [attempt.fence for attempt in depot.attempts(run)] == [1]
 
 
-async def test_what_ended_while_no_dispatcher_lived_is_recorded_once(depot: Any) -> None:
+async def test_what_ended_while_no_dispatcher_lived_is_recorded_once(autojump_clock: Any, depot: Any) -> None:
     (run,) = await depot.submit("one")
     async with depot.up(end=Ending.DETACH):
         await depot.until_state(run, "running")
@@ -101,7 +100,7 @@ async def test_what_ended_while_no_dispatcher_lived_is_recorded_once(depot: Any)
     assert depot.runtime.launches == 1
 
 
-async def test_downtime_counts_for_no_timeout(make_depot: Any) -> None:
+async def test_downtime_counts_for_no_timeout(autojump_clock: Any, make_depot: Any) -> None:
     depot = make_depot(timeout_ms=60_000)
     (run,) = await depot.submit("one")
     async with depot.up(end=Ending.DETACH):
@@ -115,7 +114,7 @@ async def test_downtime_counts_for_no_timeout(make_depot: Any) -> None:
     assert run.reason == "timeout"
 
 
-async def test_on_timeout_retry_counts_a_failure(make_depot: Any) -> None:
+async def test_on_timeout_retry_counts_a_failure(autojump_clock: Any, make_depot: Any) -> None:
     depot = make_depot(timeout_ms=60_000, on_timeout=OnTimeout.RETRY)
     async with depot.up():
         (run,) = await depot.submit("one")
@@ -126,7 +125,7 @@ async def test_on_timeout_retry_counts_a_failure(make_depot: Any) -> None:
         await depot.until_state(run, "completed")
 
 
-async def test_a_stall_is_seen_and_output_prevents_it(make_depot: Any) -> None:
+async def test_a_stall_is_seen_and_output_prevents_it(autojump_clock: Any, make_depot: Any) -> None:
     depot = make_depot(stall_ms=10_000)
     async with depot.up():
         quiet, busy = await depot.submit("quiet", "busy")
@@ -139,7 +138,7 @@ async def test_a_stall_is_seen_and_output_prevents_it(make_depot: Any) -> None:
         assert depot.get(quiet).failures >= 1
 
 
-async def test_leases_of_long_runs_are_renewed(make_depot: Any) -> None:
+async def test_leases_of_long_runs_are_renewed(autojump_clock: Any, make_depot: Any) -> None:
     depot = make_depot(leases=Leases(local_ms=30_000))
     async with depot.up():
         (run,) = await depot.submit("one")
@@ -151,14 +150,14 @@ async def test_leases_of_long_runs_are_renewed(make_depot: Any) -> None:
             assert lease > depot.clock.now_ms()
 
 
-async def test_a_second_dispatcher_is_refused_and_leaves_the_first_alone(depot: Any) -> None:
+async def test_a_second_dispatcher_is_refused_and_leaves_the_first_alone(autojump_clock: Any, depot: Any) -> None:
     async with depot.up() as first:
         with pytest.raises(Conflict, match="up for this data folder already"):
             await depot.dispatcher().run()
         assert [one.id for one in depot.store.read_now(lambda tx: tx.instances())] == [first.id]
 
 
-async def test_a_peer_takes_over_while_commits_never_cease(depot: Any) -> None:
+async def test_a_peer_takes_over_while_commits_never_cease(autojump_clock: Any, depot: Any) -> None:
     """Takeover must not wait for a quiet moment: under load there is none."""
     runs = await depot.submit("long", "other long")
     async with trio.open_nursery() as nursery:
@@ -188,7 +187,7 @@ async def test_a_peer_takes_over_while_commits_never_cease(depot: Any) -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_drain_waits_for_agents_and_starts_nothing_new(depot: Any) -> None:
+async def test_drain_waits_for_agents_and_starts_nothing_new(autojump_clock: Any, depot: Any) -> None:
     runs = await depot.submit(*"abcdef")
     async with depot.up(end=Ending.DRAIN) as dispatcher:
         await depot.until(lambda: len(depot.runtime.live) == 4)
@@ -201,7 +200,7 @@ async def test_drain_waits_for_agents_and_starts_nothing_new(depot: Any) -> None
     assert depot.runtime.launches == 4
 
 
-async def test_a_cancel_during_a_drain_is_carried_out(depot: Any) -> None:
+async def test_a_cancel_during_a_drain_is_carried_out(autojump_clock: Any, depot: Any) -> None:
     (run,) = await depot.submit("one")
     async with depot.up(end=Ending.DRAIN) as dispatcher:
         await depot.until_state(run, "running")
@@ -211,7 +210,7 @@ async def test_a_cancel_during_a_drain_is_carried_out(depot: Any) -> None:
     assert depot.get(run).state is RunState.CANCELLED
 
 
-async def test_kill_stops_and_requeues_at_no_cost(depot: Any) -> None:
+async def test_kill_stops_and_requeues_at_no_cost(autojump_clock: Any, depot: Any) -> None:
     runs = await depot.submit(*"abcdef")
     async with depot.up():
         await depot.until(lambda: len(depot.runtime.live) == 4)
@@ -224,7 +223,9 @@ async def test_kill_stops_and_requeues_at_no_cost(depot: Any) -> None:
 
 @pytest.mark.parametrize("harder", [Ending.KILL, Ending.DETACH])
 @pytest.mark.parametrize("steps", range(12))
-async def test_a_drain_can_be_made_harder_at_any_moment(depot: Any, harder: Ending, steps: int) -> None:
+async def test_a_drain_can_be_made_harder_at_any_moment(
+    autojump_clock: Any, depot: Any, harder: Ending, steps: int
+) -> None:
     (run,) = await depot.submit("one")
     async with depot.up() as dispatcher:
         await depot.until_state(run, "running")
@@ -242,7 +243,7 @@ async def test_a_drain_can_be_made_harder_at_any_moment(depot: Any, harder: Endi
 @pytest.mark.parametrize("steps", range(25))
 @pytest.mark.parametrize("how", [Ending.KILL, Ending.DRAIN])
 async def test_nothing_is_left_unwatched_by_an_end_in_the_middle_of_dispatching(
-    depot: Any, how: Ending, steps: int
+    autojump_clock: Any, depot: Any, how: Ending, steps: int
 ) -> None:
     async with depot.up() as dispatcher:
         await trio.testing.wait_all_tasks_blocked()
@@ -261,14 +262,14 @@ async def test_nothing_is_left_unwatched_by_an_end_in_the_middle_of_dispatching(
             dispatcher.end(Ending.KILL)
 
 
-async def test_a_command_left_by_another_process_is_obeyed(depot: Any) -> None:
+async def test_a_command_left_by_another_process_is_obeyed(autojump_clock: Any, depot: Any) -> None:
     async with depot.up() as dispatcher:
         await depot.service.write(lambda tx, _: tx.set_instance_wanted(dispatcher.id, "drain"))
         with trio.fail_after(1):
             await dispatcher.ended.wait()
 
 
-async def test_a_cancel_stops_the_agent_first(depot: Any) -> None:
+async def test_a_cancel_stops_the_agent_first(autojump_clock: Any, depot: Any) -> None:
     async with depot.up():
         (run,) = await depot.submit("one")
         agent = await depot.until(lambda: depot.agent_of(run))
@@ -283,7 +284,7 @@ async def test_a_cancel_stops_the_agent_first(depot: Any) -> None:
 
 @pytest.mark.parametrize(("status", "ended"), [(3, "failed"), (75, "deferred"), (None, "lost"), (0, "succeeded")])
 async def test_a_cancel_that_was_acknowledged_is_never_lost_to_a_retry(
-    depot: Any, monkeypatch: pytest.MonkeyPatch, status: int | None, ended: str
+    autojump_clock: Any, depot: Any, monkeypatch: pytest.MonkeyPatch, status: int | None, ended: str
 ) -> None:
     """The agent has ended, the actor has decided what that means, and then, before it is recorded, the operator cancels."""
     (run,) = await depot.submit("one")
@@ -306,7 +307,7 @@ async def test_a_cancel_that_was_acknowledged_is_never_lost_to_a_retry(
     assert len(depot.attempts(run)) == 1
 
 
-async def test_an_agent_that_cannot_start_costs_nothing_and_is_tried_again(depot: Any) -> None:
+async def test_an_agent_that_cannot_start_costs_nothing_and_is_tried_again(autojump_clock: Any, depot: Any) -> None:
     """As many runs as there are slots find it missing at once: that is one try, not four."""
     depot.runtime.missing["worker"] = "worker is not on the PATH"
     runs = await depot.submit(*"abcd")
@@ -325,7 +326,7 @@ async def test_an_agent_that_cannot_start_costs_nothing_and_is_tried_again(depot
         assert depot.healths() == {}
 
 
-async def test_the_retries_of_a_missing_agent_grow_apart(depot: Any) -> None:
+async def test_the_retries_of_a_missing_agent_grow_apart(autojump_clock: Any, depot: Any) -> None:
     depot.runtime.missing["worker"] = "gone"
     await depot.submit("a")
     async with depot.up():
@@ -334,7 +335,7 @@ async def test_the_retries_of_a_missing_agent_grow_apart(depot: Any) -> None:
         assert depot.runtime.launches == 1
 
 
-async def test_another_agent_goes_on_beside_one_that_cannot_start(depot: Any) -> None:
+async def test_another_agent_goes_on_beside_one_that_cannot_start(autojump_clock: Any, depot: Any) -> None:
     depot.runtime.missing["worker"] = "gone"
     async with depot.up():
         await depot.submit("a", "b")
@@ -343,7 +344,7 @@ async def test_another_agent_goes_on_beside_one_that_cannot_start(depot: Any) ->
         await depot.until_state(run, "completed", seconds=5)
 
 
-async def test_a_runtime_that_fails_oddly_is_asked_what_became_of_the_agent(depot: Any) -> None:
+async def test_a_runtime_that_fails_oddly_is_asked_what_became_of_the_agent(autojump_clock: Any, depot: Any) -> None:
     """An OSError from a launch proves nothing: the process may be there. Only recovery may say so."""
     launch = depot.runtime.launch
 
@@ -363,7 +364,7 @@ async def test_a_runtime_that_fails_oddly_is_asked_what_became_of_the_agent(depo
     assert len(depot.attempts(run)) == 1
 
 
-async def test_an_actor_that_crashes_harms_nobody_else(depot: Any) -> None:
+async def test_an_actor_that_crashes_harms_nobody_else(autojump_clock: Any, depot: Any) -> None:
     def crash(launch: Any) -> None:
         if launch.fence == 1 and launch.run == 1:
             raise RuntimeError("a bug")
@@ -377,7 +378,7 @@ async def test_an_actor_that_crashes_harms_nobody_else(depot: Any) -> None:
     assert depot.get(runs[0]).failures == 0
 
 
-async def test_too_little_memory_holds_dispatching_back(make_depot: Any) -> None:
+async def test_too_little_memory_holds_dispatching_back(autojump_clock: Any, make_depot: Any) -> None:
     depot = make_depot(min_free_memory_bytes=1000)
     depot.free_memory = 999
     async with depot.up() as dispatcher:
@@ -392,7 +393,7 @@ async def test_too_little_memory_holds_dispatching_back(make_depot: Any) -> None
 
 
 async def test_an_outage_of_the_store_pauses_and_nothing_acknowledged_is_lost(
-    depot: Any, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: Any, depot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with depot.up() as dispatcher:
         runs = await depot.submit(*"abcdef")
@@ -418,7 +419,9 @@ async def test_an_outage_of_the_store_pauses_and_nothing_acknowledged_is_lost(
     assert depot.runtime.launches == 6
 
 
-async def test_an_outage_cannot_be_read_from_either(depot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_cannot_be_read_from_either(
+    autojump_clock: Any, depot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with depot.up() as dispatcher:
         runs = await depot.submit(*"ab")
         await depot.until(lambda: len(depot.runtime.live) == 2)
@@ -439,16 +442,16 @@ async def test_an_outage_cannot_be_read_from_either(depot: Any, monkeypatch: pyt
 
 
 async def test_a_store_that_cannot_serve_at_the_start_is_waited_for(
-    depot: Any, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: Any, depot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adopt = Dispatcher._adopt
     tries: list[float] = []
 
-    async def refuse_twice(self: Dispatcher, *args: Any) -> None:
+    async def refuse_twice(self: Dispatcher, *args: Any, **more: Any) -> None:
         tries.append(trio.current_time())
         if len(tries) <= 2:
             raise Unavailable("the database is busy")
-        await adopt(self, *args)
+        await adopt(self, *args, **more)
 
     monkeypatch.setattr(Dispatcher, "_adopt", refuse_twice)
     async with depot.up():
@@ -457,7 +460,7 @@ async def test_a_store_that_cannot_serve_at_the_start_is_waited_for(
         await depot.until_state(run, "completed")
 
 
-async def test_a_clock_step_moves_deadlines(make_depot: Any) -> None:
+async def test_a_clock_step_moves_deadlines(autojump_clock: Any, make_depot: Any) -> None:
     depot = make_depot(timeout_ms=60_000)
     clock = depot.clock
     async with depot.up():
@@ -474,8 +477,10 @@ async def test_a_clock_step_moves_deadlines(make_depot: Any) -> None:
         await depot.until_state(run, "timed_out", seconds=60)
 
 
-async def test_a_crash_loop_ends_the_dispatcher_with_the_error(depot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(self: Dispatcher) -> None:
+async def test_a_crash_loop_ends_the_dispatcher_with_the_error(
+    autojump_clock: Any, depot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Dispatcher, *args: Any) -> None:
         raise ZeroDivisionError("a bug in the vigil")
 
     monkeypatch.setattr(Dispatcher, "_vigil", broken)
@@ -487,7 +492,7 @@ async def test_a_crash_loop_ends_the_dispatcher_with_the_error(depot: Any, monke
             pass
 
 
-async def test_a_pause_stops_dispatching_and_running_agents_go_on(depot: Any) -> None:
+async def test_a_pause_stops_dispatching_and_running_agents_go_on(autojump_clock: Any, depot: Any) -> None:
     async with depot.up():
         (first,) = await depot.submit("a")
         await depot.until_state(first, "running")
@@ -500,15 +505,17 @@ async def test_a_pause_stops_dispatching_and_running_agents_go_on(depot: Any) ->
         await depot.until(lambda: depot.agent_of(second), 1)
 
 
-async def test_a_delayed_run_starts_at_its_time(depot: Any) -> None:
+async def test_a_delayed_run_starts_at_its_time(autojump_clock: Any, depot: Any) -> None:
     async with depot.up():
         at = depot.clock.now_ms() + 100_000
         (run,) = await depot.submit("later", not_before_ms=at)
-        await depot.until(lambda: depot.agent_of(run))
+        await depot.until(lambda: depot.agent_of(run), 200)
         assert 0 <= depot.clock.now_ms() - at <= 100
 
 
-async def test_nothing_spins_while_nothing_happens(depot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_spins_while_nothing_happens(
+    autojump_clock: Any, depot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writes = 0
     write_now = depot.store.write_now
 

@@ -16,12 +16,14 @@ from interlock.domain.run import Instance
 
 if TYPE_CHECKING:
     from interlock.cli.host import Opened
+    from interlock.ports.store import Tx
+    from interlock.service.context import Context
 
 LOOK_SECONDS = 0.1
 WORDS = {
-    "drain": "lets its agents finish",
-    "detach": "leaves its agents running",
-    "kill": "stops its agents and queues their runs again",
+    "drain": "running agents finish, nothing new starts",
+    "detach": "agents are left running",
+    "kill": "agents are stopped and their runs queued again",
 }
 
 
@@ -49,12 +51,14 @@ async def _stop(il: Opened, how: str) -> int:
     if not alive:
         raise Unavailable("no dispatcher is running for this data folder", hint="`interlock up` starts one")
 
-    await il.service.write(lambda tx, _: [tx.set_instance_wanted(instance.id, how) for instance in alive])
+    def ask(tx: Tx, _: Context) -> None:
+        for instance in alive:
+            tx.set_instance_wanted(instance.id, how)
+
+    await il.service.write(ask)
     pids = ", ".join(str(instance.pid) for instance in alive)
     who = f"The dispatcher (pid {pids})" if len(alive) == 1 else f"{len(alive)} dispatchers (pids {pids})"
-    warn(
-        f"{who} {WORDS[how] if len(alive) == 1 else WORDS[how].replace('lets its', 'let their').replace('its', 'their')}."
-    )
+    warn(f"{who}: {WORDS[how]}.")
     try:
         await _wait(il, alive)
     except KeyboardInterrupt:

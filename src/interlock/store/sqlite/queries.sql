@@ -32,6 +32,9 @@ SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('dispatched', 'claim
 -- name: live_runs_owned
 SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ? ORDER BY number;
 
+-- name: claimed_by
+SELECT number FROM runs WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ?;
+
 -- name: stopping
 -- Local runs whose agents are to be stopped.
 SELECT {run} FROM runs WHERE stop IS NOT NULL AND owner = ?;

@@ -95,6 +95,9 @@ class SqliteTx:
     def live_runs_owned(self, owner: str) -> list[Run]:
         return self._runs("live_runs_owned", owner)
 
+    def claimed_by(self, owner: str) -> set[int]:
+        return {number for (number,) in self._all("claimed_by", owner)}
+
     def stopping(self, owner: str) -> list[Run]:
         return self._runs("stopping", owner)
 
