@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 # What a task is called goes into the file `did`, once for every time that it is done.
@@ -227,3 +229,27 @@ def test_a_timeout_without_unit_is_refused(yard: Any) -> None:
     done = yard.interlock("run", "todo.md", "--agent", "true", "--timeout", "90")
     assert done.returncode == 2
     assert "90s" in done.stderr
+
+
+def test_a_summary_that_cannot_be_kept_is_told(yard: Any) -> None:
+    yard.write("todo.md", THREE)
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "interlock", "run", "todo.md", "--agent", NOTE, "--json"],
+            cwd=yard.folder,
+            env=yard.env,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert process.returncode == 5
+    assert "No space left" in process.stderr
+    assert len(yard.did()) == 3
+
+
+def test_two_at_once_share_the_work(yard: Any) -> None:
+    yard.write("todo.md", "".join(f"- [ ] task {n}\n" for n in range(40)))
+    both = [yard.start("run", "todo.md", "--agent", NOTE, "-j", "3") for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    assert len(yard.did()) == len(set(yard.did())) == 40

@@ -202,6 +202,7 @@ class World:
             and not run.held
             and not run.unmet
             and (run.not_before is None or run.not_before <= self.now)
+            and (run.window is None or run.window[0] <= self.now)
         )
 
     def lane(self, run: Run) -> tuple[object, ...]:
@@ -345,9 +346,10 @@ class World:
     def end_attempt(
         self, run: Run, asked: str, *, permanent: bool = False, delay: int | None = None, deadline: bool = False
     ) -> None:
-        """The live attempt ends as its holder says, unless it is a remote one that is being stopped."""
+        """The live attempt ends as its holder says; while it is being stopped, as the intent says, unless it came first to its own
+        end on this machine."""
         kind = asked
-        if run.remote and run.stop is not None:
+        if run.stop is not None and (run.remote or asked != "completed"):
             kind = STOP_MEANS[run.stop[0]]
             deadline = run.stop == ("timeout", "deadline")
             permanent = False
@@ -395,11 +397,11 @@ class World:
 
     def offer_again(self, run: Run, delay: int) -> None:
         remote = run.remote
-        self._leave_claim(run)
-        run.state, run.offers, run.pull = "dispatched", 0, remote
         run.timeout_at = None
         if self.rules.deadline is not None:
-            run.timeout_at = self.now + max(0, self.rules.deadline - run.spent)
+            run.timeout_at = (run.claimed or 0) + max(0, self.rules.deadline - run.spent)
+        self._leave_claim(run)
+        run.state, run.offers, run.pull = "dispatched", 0, remote
         self._set_wait(run, (delay // 2, delay) if delay and not remote else None)
         if remote:
             run.offered = self.now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ class Batch:
         self.counts: Counter[RunState] = Counter()
         self.working: dict[int, Working] = {}
         self.unfinished: dict[int, None] = {}
-        self.failures: deque[Failure] = deque(maxlen=RECENT_FAILURES)
+        self._failures: dict[int, Failure] = {}
         self._counting: set[int] = set()
         for key, run in tasks:
             self.number_of[key] = run.number
@@ -96,6 +96,12 @@ class Batch:
         """Whether every task of the backlog is done."""
         return self.completed == len(self)
 
+    @property
+    def failures(self) -> list[Failure]:
+        """The last thing that went wrong with each run that is not done, the newest first, those for good before others."""
+        newest = [*reversed(self._failures.values())]
+        return sorted(newest, key=lambda failure: not failure.final)
+
     def knows(self, number: int) -> bool:
         """Whether the run is one of these."""
         return number in self.states
@@ -130,5 +136,10 @@ class Batch:
             if before is None or before.fence != event.fence:
                 self.working[event.run] = Working(event.run, event.fence, event.at_ms)
         if event.event in _BAD_NEWS:
-            final = state in TERMINAL
-            self.failures.append(Failure(event.run, event.event, event.message or "", final))
+            self._failures.pop(event.run, None)
+            self._failures[event.run] = Failure(event.run, event.event, event.message or "", state in TERMINAL)
+            if len(self._failures) > RECENT_FAILURES:
+                del self._failures[next(iter(self._failures))]
+        elif state is RunState.COMPLETED:
+            # It went well in the end.
+            self._failures.pop(event.run, None)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interlock.cli.run import Request, run_backlog
+from interlock.cli.request import Request
+from interlock.cli.run import run_backlog
 from interlock.cli.session import Session, pass_session
 from interlock.domain.errors import Conflict
 
@@ -32,6 +33,10 @@ def demo_command(session: Session, /, keep: bool) -> int:
 
     Some tasks fail once, one fails for good, one hangs and is timed out, some need others, some share a GPU of which there is
     one. No network is used, and nothing but a temporary folder is written to. Ends with 0 when every task ended as planned.
+
+    \b
+    Example:
+      interlock demo
     """
     from interlock.cli.demo_yard import make_yard  # noqa: PLC0415
 
@@ -62,10 +67,8 @@ def _run(session: Session, yard: Path, jobs: Sequence[Job], *, keep: bool) -> in
         raise Conflict(f"there is data in {data} already", hint="the demo wants a folder of its own: leave --data away")
     # Its own configuration and data, whatever INTERLOCK_DATA or the options say about the user's.
     session.data, session.config = data, yard / "interlock.yaml"
-    click.echo(
-        f"The demo lives in {yard}: a shop's files, a backlog of {len(jobs)} tasks, and agent.sh, which does them.",
-        err=True,
-    )
+    click.echo(f"The demo lives in {yard}:", err=True)
+    click.echo(f"the files of a shop, a backlog of {len(jobs)} tasks, and agent.sh, which does them.\n", err=True)
     batches: list[Batch] = []
     with chdir(yard):
         request = Request(backlog="backlog.yaml", concurrency=CONCURRENCY, next_steps=False)
@@ -107,12 +110,12 @@ def _what_next(yard: Path, data: Path, batch: Batch, jobs: Sequence[Job], *, as_
         enter += f" && export INTERLOCK_DATA={shlex.quote(str(data))}"
     steps = [
         ("interlock ps --all", "every run"),
-        (f"interlock show {number('fetch')}", "one that failed once: its attempts, what happened when"),
+        (f"interlock show {number('fetch')}", "one that failed once, with its attempts"),
         (f"interlock why {number('compile-legacy')}", "why it ended as it did"),
         (f"interlock logs {number('compile-legacy')}", "what its agent wrote"),
-        (f"interlock diagram --run {number('fetch')}", "the way that it took through the states"),
-        ("interlock run backlog.yaml", "nothing runs twice; with --retry-failed, what failed"),
-        ("cat agent.sh backlog.yaml", "how an agent is called, and with what"),
+        (f"interlock diagram --run {number('fetch')}", "its way through the states"),
+        ("interlock run backlog.yaml", "nothing runs twice; try --retry-failed"),
+        ("cat agent.sh backlog.yaml", "how an agent is called"),
     ]
     columns = max(len(command) for command, _ in steps)
     return "\n".join(

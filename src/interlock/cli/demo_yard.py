@@ -111,14 +111,14 @@ JOBS = (
     Job(
         "revenue",
         "Sum up the orders",
-        "sleep 0.6\nawk -F, 'NR > 1 { cents += $3 * $4 } END { printf \"%.2f\\n\", cents / 100 }' shop/data/orders.csv\\\n"
+        "sleep 1.2\nawk -F, 'NR > 1 { cents += $3 * $4 } END { printf \"%.2f\\n\", cents / 100 }' shop/data/orders.csv\\\n"
         "  | tee out/revenue.txt",
         "priority: 9",
     ),
     Job(
         "best",
         "Find the best-selling item",
-        "sleep 0.4\nawk -F, 'NR > 1 { sold[$2] += $3 } END { for (i in sold) print sold[i], i }' shop/data/orders.csv |\n"
+        "sleep 0.9\nawk -F, 'NR > 1 { sold[$2] += $3 } END { for (i in sold) print sold[i], i }' shop/data/orders.csv |\n"
         "  sort -rn | head -n 1 | tee out/best.txt",
         "priority: 9",
     ),
@@ -149,7 +149,7 @@ JOBS = (
         "priority: 8",
         ends="failed",
     ),
-    Job("todos", "Collect the TODOs", "grep -rn TODO shop/shop | tee out/todos.txt"),
+    Job("todos", "Collect the TODOs", "sleep 0.6\ngrep -rn TODO shop/shop | tee out/todos.txt"),
     Job(
         "spelling",
         "Correct a letter",
@@ -158,15 +158,15 @@ JOBS = (
     Job(
         "sort",
         "Sort the orders by value",
-        "sleep 0.5\nsed 1d shop/data/orders.csv | sort -t, -k4,4nr > out/sorted.csv; head -n 1 out/sorted.csv",
+        "sleep 1.4\nsed 1d shop/data/orders.csv | sort -t, -k4,4nr > out/sorted.csv; head -n 1 out/sorted.csv",
     ),
     Job(
         "checksums",
         "Write checksums of all files",
-        "find shop -type f ! -path '*/.git/*' -exec cksum {} + | sort > out/checksums.txt; wc -l out/checksums.txt",
+        "sleep 0.7\nfind shop -type f ! -path '*/.git/*' -exec cksum {} + | sort > out/checksums.txt; wc -l out/checksums.txt",
     ),
-    Job("archive", "Pack the documents", "sleep 0.4\ntar -czf out/docs.tar.gz shop/docs && ls out/docs.tar.gz"),
-    Job("log", "Summarise the history", "git -C shop log --format='%h %s' | tee out/log.txt", git=True),
+    Job("archive", "Pack the documents", "sleep 0.9\ntar -czf out/docs.tar.gz shop/docs && ls out/docs.tar.gz"),
+    Job("log", "Summarise the history", "sleep 0.8\ngit -C shop log --format='%h %s' | tee out/log.txt", git=True),
     Job(
         "authors",
         "Count commits by author",
@@ -202,7 +202,7 @@ JOBS = (
         Job(
             f"gpu-{size}",
             f"Draw the {size} picture (needs the GPU)",
-            f"for part in 1 2 3 4 5 6 7 8; do echo rendering part $part of 8; sleep 0.15; done\n"
+            f"for part in 1 2 3 4 5 6 7 8; do echo rendering part $part of 8; sleep 0.25; done\n"
             f"cksum shop/docs/letter.txt > out/picture-{size}.txt",
             "tags: [gpu]\n  priority: 6",
         )

@@ -116,7 +116,7 @@ def frame(picture: Picture, inks: Inks, columns: int, rows: int) -> list[Line]:
         _working(each, picture, wide) for each in sorted(picture.batch.working.values(), key=lambda w: w.since_ms)
     ]
     waits = _waits(picture)
-    failures = [_failure(each, picture.batch) for each in reversed(picture.batch.failures)]
+    failures = [_failure(each, picture.batch) for each in picture.batch.failures]
     hint: list[list[Piece]] = [[(picture.hint, "dim")]] if picture.hint else []
     lines = [*head[:room]]
     left = room - len(lines)
@@ -184,7 +184,7 @@ def _working(each: Working, picture: Picture, columns: int) -> list[Piece]:
     start = f"  #{each.number:<4} {elapsed:>5}  "
     if columns < 60:
         return [(start, "cyan"), (short(title + again, columns - len(start)), "")]
-    room = min(44, (columns - len(start)) // 2)
+    room = min(48, (columns - len(start)) * 3 // 5)
     words = short(title, room - len(again)) + again
     pad = " " * (room - width(words))
     return [(start, "cyan"), (words + pad, ""), ("  ", ""), (picture.tails(each), "dim")]
@@ -195,7 +195,9 @@ def _waits(picture: Picture) -> list[list[Piece]]:
     if picture.hold is not None:
         lines.append([("  ", ""), (short(picture.hold, 400), "yellow")])
     for group in picture.groups:
-        when = "" if group.at_ms is None else f" in {span(max(0, group.at_ms - picture.now_ms) // 1000 * 1000)}"
+        # Rounded up: it counts down to one second, not to none.
+        left_ms = 0 if group.at_ms is None else max(1, -(-(group.at_ms - picture.now_ms) // 1000)) * 1000
+        when = f" in {span(left_ms)}" if left_ms else ""
         lines.append([(f"  {group.runs:>5} ", "yellow"), (f"{short(group.what, 400)}{when}", "")])
     return lines
 
@@ -203,8 +205,8 @@ def _waits(picture: Picture) -> list[list[Piece]]:
 def _failure(failure: Failure, batch: Batch) -> list[Piece]:
     style = "red" if failure.final else "yellow"
     word = _FAILURE_WORDS.get(failure.word, failure.word)
-    title = short(batch.title(failure.number), 30)
-    return [(f"  #{failure.number:<4} {word}", style), (f"  {title}: ", ""), (short(failure.message, 300), "dim")]
+    title = short(batch.title(failure.number), 24)
+    return [(f"  #{failure.number:<4} {word:<11}", style), (f"  {title}: ", ""), (short(failure.message, 300), "dim")]
 
 
 def _minutes(ms: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 FAULT_OF_OURS = 70
+COMPLETION_VARIABLE = "_INTERLOCK_COMPLETE"
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""A full disk behind `> file`, a terminal that is gone. The store's own troubles come as refusals of their own."""
 
 HELP = """A durable dispatcher for AI agents: point it at a backlog and walk away.
 
@@ -72,7 +76,7 @@ def _execute(session: Session, arguments: Sequence[str]) -> int:
         if not _is_text(argument):
             return _complain(f"the argument '{argument}' is not UTF-8 text", "check the terminal's encoding", 2)
     try:
-        outcome = make_group().main(list(arguments), "interlock", standalone_mode=False, obj=session)
+        outcome = _invoke(session, list(arguments))
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.exceptions.Abort:
@@ -85,6 +89,17 @@ def _execute(session: Session, arguments: Sequence[str]) -> int:
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is answered in words
         return _failed(error, verbose=session.verbose)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _invoke(session: Session, arguments: list[str]) -> object:
+    """What ``click.Group.main`` does, without its own way of printing errors."""
+    group = make_group()
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
+        from click.shell_completion import shell_complete  # noqa: PLC0415
+
+        return shell_complete(group, {"obj": session}, "interlock", COMPLETION_VARIABLE, instruction)
+    with group.make_context("interlock", arguments, obj=session) as context:
+        return group.invoke(context)
 
 
 def _is_text(argument: str) -> bool:
@@ -115,12 +130,19 @@ def _failed(error: BaseException, *, verbose: bool) -> int:
         first = exits[0]
         code = first.exit_code if isinstance(first, click.exceptions.Exit) else first.code
         return code if isinstance(code, int) else 1
+    full = next((leaf for leaf in strangers if isinstance(leaf, OSError) and leaf.errno in CANNOT_WRITE), None)
+    if full is not None:
+        _give_up_stdout()
+        return _complain(f"the output cannot be written: {full.strerror}", None, 5)
     if strangers:
         return _fault_of_ours(error, strangers[0], verbose=verbose)
     if refusals:
         return _complain(refusals[0].message, refusals[0].hint, refusals[0].exit_status)
     if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
         return _give_up_stdout()
+    if sys.stderr is not None and sys.stderr.isatty():
+        # Below the ^C that the terminal shows.
+        click.echo(err=True)
     return INTERRUPTED
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shlex
-import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
+from interlock.cli.request import Request, command_line
 from interlock.cli.session import Session, pass_session, run_async
-from interlock.cli.text import count, plain, short
+from interlock.cli.text import plain
 from interlock.domain.errors import InvalidInput
-from interlock.domain.settings import Agent, Mode, Settings
+from interlock.domain.settings import Agent, Mode
 from interlock.domain.states import TERMINAL
-from interlock.domain.task import Task
 from interlock.sources.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -30,28 +26,11 @@ if TYPE_CHECKING:
     from interlock.cli.running import Running
     from interlock.cli.screen import Screen
     from interlock.domain.run import Route, Run
-    from interlock.service.submitting import Planned, Standing
+    from interlock.service.submitting import Planned
     from interlock.sources.file import Backlog
 
-NAMED = 5
 WHYS = 40
-STDIN_BATCH = "-"
 UNCUT = 10_000
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What `interlock run` was asked for."""
-
-    backlog: str
-    agent: str | None = None
-    concurrency: int | None = None
-    retry_failed: bool = False
-    again: bool = False
-    format: str | None = None
-    max_retries: int | None = None
-    timeout_ms: int | None = None
-    as_json: bool = False
-    next_steps: bool = True
 
 
 def _duration(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
@@ -102,7 +81,9 @@ def run_command(session: Session, /, backlog: str, format_: str | None, **option
       interlock run backlog.yaml --agent ./agent.sh --retry-failed
       jq -c '.items[]' export.json | interlock run - --format jsonl --agent ./agent.sh
     """
-    return run_backlog(session, Request(backlog=backlog, format=format_, **options))
+    places = (("--data", session.data), ("--config", session.config))
+    where = tuple(word for option, path in places if path is not None for word in (option, str(path)))
+    return run_backlog(session, Request(backlog=backlog, format=format_, where=where, **options))
 
 
 def run_backlog(session: Session, request: Request, *, at_end: Callable[[Batch], None] = lambda _: None) -> int:
@@ -138,6 +119,7 @@ async def _run(session: Session, request: Request, backlog: Backlog, at_end: Cal
 
 
 async def _run_in(opened: Opened, request: Request, backlog: Backlog, screen: Screen) -> Running:
+    from interlock.cli.plan import adhoc_agent, batch_name, check_somebody_works, findings, with_agents  # noqa: PLC0415
     from interlock.cli.running import Running  # noqa: PLC0415
     from interlock.sources.file import task_keys  # noqa: PLC0415
 
@@ -146,10 +128,10 @@ async def _run_in(opened: Opened, request: Request, backlog: Backlog, screen: Sc
         screen.remark(f"not active yet: {key}")
     if opened.migrated_from is not None:
         screen.remark(f"the database was brought to this version; a backup is at {opened.migrated_from}")
-    agent = _adhoc_agent(opened, request)
+    agent = adhoc_agent(opened, request)
     routes = await opened.service.store.read(lambda tx: tx.routes())
     tasks = with_agents([placed.task for placed in backlog.tasks], agent, routes, opened.settings)
-    _check_somebody_works(tasks, routes, opened.settings)
+    check_somebody_works(tasks, routes, opened.settings)
     if isinstance(agent, Agent):
         await opened.service.put_adhoc_agent(agent)
     keys = task_keys(tasks)
@@ -162,9 +144,7 @@ async def _run_in(opened: Opened, request: Request, backlog: Backlog, screen: Sc
     for text in findings(backlog, tasks, planned, batch):
         screen.remark(text)
     await _warn(opened, request, routes, planned, screen)
-    running = Running(
-        opened, batch, screen, name=_title(request), after=after, how_to_go_on=f"`{command_line(request)}`"
-    )
+    running = Running(opened, batch, screen, name=_title(request), after=after)
     if batch.unfinished:
         await running.run()
     await _finish(opened, request, running, began_ms)
@@ -172,74 +152,6 @@ async def _run_in(opened: Opened, request: Request, backlog: Backlog, screen: Sc
 
 
 # before
-
-
-def _adhoc_agent(opened: Opened, request: Request) -> Agent | str | None:
-    """The agent that ``--agent`` means: a configured one by its name, or a new one. Raises InvalidInput when it could not start."""
-    command = request.agent
-    if command is None:
-        return None
-    if opened.settings.mode is Mode.PULL:
-        raise InvalidInput(
-            "--agent starts agents, but the configuration says `mode: pull`: agents come for the work themselves",
-            hint="leave --agent away, or set dispatch.mode to push",
-        )
-    if not command.strip():
-        raise InvalidInput("--agent is empty", hint="give the command that does a task: --agent './agent.sh'")
-    if command in opened.settings.agents:
-        agent = opened.settings.agents[command]
-    else:
-        cwd = os.getcwd()
-        digest = hashlib.sha256(f"{command}\0{cwd}".encode(errors="surrogateescape")).hexdigest()[:8]
-        agent = Agent(name=f"cmd:{digest}", command=command, cwd=cwd, timeout_ms=request.timeout_ms)
-    fault = opened.check_agent(agent)
-    if fault is not None:
-        raise InvalidInput(f"the agent cannot be started: {fault}", hint="nothing was queued")
-    return command if command in opened.settings.agents else agent
-
-
-def with_agents(
-    tasks: Iterable[Task], agent: Agent | str | None, routes: dict[str, Route], settings: Settings
-) -> list[Task]:
-    """The tasks, with ``agent`` for each that names none and has none by its route or role. It comes before the default agent."""
-    from interlock.decide.routing import agent_for  # noqa: PLC0415
-
-    if agent is None:
-        return list(tasks)
-    name = agent if isinstance(agent, str) else agent.name
-    without_default = msgspec.structs.replace(settings, default_agent=None)
-    return [
-        task if agent_for(task, routes, without_default) is not None else msgspec.structs.replace(task, agent=name)
-        for task in tasks
-    ]
-
-
-def _check_somebody_works(tasks: Sequence[Task], routes: dict[str, Route], settings: Settings) -> None:
-    from interlock.decide.routing import agent_for  # noqa: PLC0415
-
-    if settings.mode is Mode.PUSH and all(agent_for(task, routes, settings) is None for task in tasks):
-        raise InvalidInput(
-            "there is no agent for any of these tasks; nothing was queued",
-            hint="give --agent 'COMMAND', or set dispatch.defaultAgent in interlock.yaml",
-        )
-
-
-def batch_name(backlog: str, data: Path) -> str:
-    """What a backlog is recognised by: its path from the folder that the data folder lies in, else the whole path.
-
-    Links are followed up to the file, whose own name stays: ``today.yaml`` is one backlog, whatever it points to.
-    """
-    if backlog == "-":
-        return STDIN_BATCH
-    path = Path(os.path.realpath(os.path.dirname(os.path.abspath(backlog)))) / os.path.basename(backlog)
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            # A pipe of the shell's, `<(...)`: its name is another one each time.
-            return STDIN_BATCH
-    except OSError:
-        pass
-    home = Path(os.path.realpath(data)).parent
-    return str(path.relative_to(home)) if path.is_relative_to(home) else str(path)
 
 
 async def _batch(opened: Opened, name: str, planned: Sequence[tuple[str, Planned]]) -> Batch:
@@ -254,50 +166,6 @@ async def _batch(opened: Opened, name: str, planned: Sequence[tuple[str, Planned
         found = await opened.service.batch(name)
         leftovers = [run for run in found if not run.terminal and run.number not in numbers]
     return Batch(name, runs, leftovers)
-
-
-def findings(backlog: Backlog, tasks: Sequence[Task], planned: Sequence[Planned], batch: Batch) -> list[str]:
-    """What was found, in the words that a person needs to decide on --retry-failed and --again."""
-    from interlock.service.submitting import Standing  # noqa: PLC0415
-
-    by: dict[Standing, list[Run]] = {}
-    for each in planned:
-        by.setdefault(each.standing, []).append(each.run)
-    words = {
-        Standing.NEW: "new",
-        Standing.GOING_ON: "going on",
-        Standing.DONE: "done before (skipped)",
-        Standing.CHANGED: "changed since it was done (not run)",
-        Standing.FAILED: "failed before (not run)",
-        Standing.RETRIED: "failed before (run again)",
-        Standing.AGAIN: "run again",
-    }
-    parts = [f"{len(by[standing])} {text}" for standing, text in words.items() if standing in by]
-    if backlog.skipped_done:
-        parts.append(f"{len(backlog.skipped_done)} ticked off")
-    said = [f"{plain(backlog.source)}: {count(len(planned), 'task')}: {', '.join(parts)}"]
-    if Standing.CHANGED in by:
-        said.append(f"changed since done: {_named(by[Standing.CHANGED])}; --again runs everything anew")
-    if Standing.FAILED in by:
-        said.append(f"failed before: {_named(by[Standing.FAILED])}; --retry-failed runs what failed again")
-    old = [
-        each.run
-        for each, task in zip(planned, tasks, strict=True)
-        if each.standing is Standing.GOING_ON and each.run.content_hash != task.content_hash()
-    ]
-    if old:
-        said.append(
-            f"queued before its text changed, goes on with the old one: {_named(old)}; `interlock cancel` it first"
-        )
-    leftovers = len(batch.unfinished) - sum(1 for number in batch.counting() if number in batch.unfinished)
-    if leftovers:
-        said.append(f"{count(leftovers, 'run')} of earlier versions of this backlog go on as well")
-    return said
-
-
-def _named(runs: Sequence[Run]) -> str:
-    some = ", ".join(f"#{run.number} {short(run.task.title, 40)}" for run in runs[:NAMED])
-    return f"{some} and {len(runs) - NAMED} more" if len(runs) > NAMED else some
 
 
 async def _warn(
@@ -339,7 +207,9 @@ async def _finish(opened: Opened, request: Request, running: Running, began_ms: 
     from interlock.cli.painter import terminal_size  # noqa: PLC0415
 
     batch, service = running.batch, opened.service
-    numbers = batch.counting() if request.as_json else ending.numbers_shown(batch)
+    # Whoever keeps the text elsewhere can cut it himself.
+    columns, lines = terminal_size(1) if sys.stdout is not None and sys.stdout.isatty() else (UNCUT, None)
+    numbers = batch.counting() if request.as_json else ending.numbers_shown(batch, lines)
     runs: list[Run] = await service.store.read(lambda tx: [run for n in numbers if (run := tx.run(n)) is not None])
     waits = {}
     if not batch.succeeded:
@@ -366,20 +236,8 @@ async def _finish(opened: Opened, request: Request, running: Running, began_ms: 
 
         text = json.dumps(ending.as_data(summary, runs), indent=2, ensure_ascii=False)
     else:
-        # Whoever keeps the text elsewhere can cut it himself.
-        columns = terminal_size(1)[0] if sys.stdout.isatty() else UNCUT
         text = ending.as_text(summary, runs, columns, color=running.screen.color and "NO_COLOR" not in os.environ)
     running.screen.result(text)
-
-
-def command_line(request: Request) -> str:
-    """The command that goes on with this."""
-    words = ["interlock", "run", request.backlog]
-    if request.agent is not None:
-        words += ["--agent", request.agent]
-    if request.concurrency is not None:
-        words += ["--concurrency", str(request.concurrency)]
-    return plain(shlex.join(words))
 
 
 def _title(request: Request) -> str:

@@ -16,11 +16,11 @@ import trio
 
 from interlock.actors import Dispatcher, Ending
 from interlock.cli.batch import Batch
-from interlock.cli.screen import Screen
+from interlock.cli.screen import News, Screen
 from interlock.cli.standstill import Snapshot
 from interlock.cli.text import count
 from interlock.domain.errors import Unavailable
-from interlock.domain.run import Event, Instance
+from interlock.domain.run import Instance
 
 if TYPE_CHECKING:
     from interlock.cli.host import Opened
@@ -159,17 +159,20 @@ class Running:
 
     async def _look_once(self) -> bool:
         events = await self.opened.service.events(self._after, EVENTS_AT_ONCE)
-        told: list[tuple[Event, str]] = []
+        told: list[News] = []
         for event in events:
             self._after = event.seq
             if event.event == "submit":
                 # Of the known ones their number was told; another process may add more.
                 if self.batch.knows(event.run) or not self.batch.join(await self.opened.service.get(event.run)):
                     continue
-                told.append((event, self.batch.title(event.run)))
+                told.append(News(event, self.batch.title(event.run)))
             elif self.batch.knows(event.run):
+                worked = self.batch.working.get(event.run)
                 self.batch.see(event)
-                told.append((event, self.batch.title(event.run)))
+                ended = worked is not None and event.run not in self.batch.working
+                took_ms = event.at_ms - worked.since_ms if worked is not None and ended else None
+                told.append(News(event, self.batch.title(event.run), took_ms))
         if told:
             self._groups_stale = True
             self.screen.changed()

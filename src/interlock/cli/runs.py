@@ -72,7 +72,7 @@ def note(run: Run, now_ms: int) -> str:
     if run.state is RunState.BLOCKED:
         return f"asks: {run.question or run.message or ''}"
     if run.state is RunState.DISPATCHED:
-        return "offered, not yet claimed"
+        return "offered, not yet claimed" if run.pull else "to be started"
     if run.state is not RunState.QUEUED:
         return f"attempt {run.fence}" if run.fence > 1 else ""
     notes = []

@@ -6,13 +6,14 @@ does not read for a while holds up what is shown, never what is dispatched.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -31,6 +32,14 @@ FRAME_SECONDS = 0.125
 TICK_SECONDS = 1.0
 
 
+class News(NamedTuple):
+    """An event, the title of its run, and how long the attempt took that it ended."""
+
+    event: Event
+    title: str
+    took_ms: int | None = None
+
+
 class Screen:
     """Remarks only: what ``--json`` shows until the end. The others do more."""
 
@@ -45,8 +54,8 @@ class Screen:
         """Something beside the result, for a person: whole lines."""
         _write(2, plain(text, lines=True) + "\n")
 
-    async def tell(self, events: Sequence[tuple[Event, str]]) -> None:
-        """Events, each with its run's title."""
+    async def tell(self, news: Sequence[News]) -> None:
+        """What happened."""
 
     async def show(self, batch: Batch, opened: Opened, name: str) -> None:
         """Keep something on the screen, until cancelled."""
@@ -61,16 +70,20 @@ class Screen:
         """Leave the terminal as it was."""
 
     def result(self, text: str) -> None:
-        """The end: what the whole thing was for."""
-        _write(1, text if text.endswith("\n") else text + "\n")
+        """The end: what the whole thing was for. Raises :class:`Unavailable` when it cannot be kept (a full disk)."""
+        fault = _write(1, text if text.endswith("\n") else text + "\n")
+        if fault is not None and fault.errno not in (errno.EPIPE, errno.EIO):
+            raise Unavailable(
+                f"the output cannot be written: {fault.strerror}", hint="the work itself is done and kept"
+            )
 
 
 class LineScreen(Screen):
     """One line per event, each at once."""
 
-    async def tell(self, events: Sequence[tuple[Event, str]]) -> None:
+    async def tell(self, news: Sequence[News]) -> None:
         """Print those that are news."""
-        lines = [event_line(event, title) for event, title in events if is_news(event)]
+        lines = [event_line(each.event, each.title, took_ms=each.took_ms) for each in news if is_news(each.event)]
         if lines:
             text = "\n".join(lines) + "\n"
             await trio.to_thread.run_sync(_write, 1, text)
@@ -83,10 +96,10 @@ class LiveScreen(Screen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._painter = Painter(lambda text: _write(1, text), lambda: terminal_size(1))
+        self._painter = Painter(_show, lambda: terminal_size(1))
         self._above: list[str] = []
         self._dirty = trio.Event()
-        self._remarks_here = sys.stderr.isatty()
+        self._remarks_here = sys.stderr is not None and sys.stderr.isatty()
         self._open = False
         self._turn = threading.Lock()
 
@@ -212,11 +225,19 @@ def _log_of(opened: Opened, working: Working) -> Path | None:
     return AttemptFiles(opened.data / attempt.folder).log
 
 
-def _write(descriptor: int, text: str) -> None:
+def _show(text: str) -> None:
+    _write(1, text)
+
+
+def _write(descriptor: int, text: str) -> OSError | None:
     """To a standard stream, as it encodes. A reader who went away stops nothing: the work goes on and its end is kept."""
     stream = sys.stdout if descriptor == 1 else sys.stderr
+    if stream is None:
+        # Closed before we began (`>&-`): the number may belong to another file by now.
+        return None
     try:
         stream.flush()
         write_all(descriptor, text.encode(stream.encoding or "utf-8", "backslashreplace"))
-    except OSError:
-        return
+    except OSError as error:
+        return error
+    return None

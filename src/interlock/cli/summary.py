@@ -17,6 +17,7 @@ from interlock.domain.states import TERMINAL, RunState
 ROWS = 40
 NARROW = 76
 REASONS = 5
+BESIDE = 9
 LONG_COMMAND = 44
 
 _ORDER = (
@@ -56,10 +57,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     next_steps: Sequence[str] = ()
 
 
-def numbers_shown(batch: Batch) -> list[int]:
-    """The runs that have a row: those that need somebody first, then the others, up to :data:`ROWS`."""
+def numbers_shown(batch: Batch, lines: int | None) -> list[int]:
+    """The runs that have a row: those that need somebody first, then the others, up to :data:`ROWS`.
+
+    ``lines``: height of the terminal. Runs that are done only fill what is left of it, so that the others stay in sight.
+    """
     rank = {state: index for index, state in enumerate(_ORDER)}
-    return sorted(batch.counting(), key=lambda number: rank[batch.states[number]])[:ROWS]
+    ordered = sorted(batch.counting(), key=lambda number: rank[batch.states[number]])
+    room = ROWS if lines is None else max(len(batch) - batch.completed, min(ROWS, lines - BESIDE))
+    return ordered[: min(ROWS, max(room, 0))]
 
 
 def totals(batch: Batch) -> str:

@@ -72,7 +72,8 @@ def wrapper_argv(
 def read_line(path: Path) -> bytes | None:
     """A file's content without its final newline; None when it is missing or not (yet) complete."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # an agent can put a pipe in its place: to open or read that would wait for ever
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     try:

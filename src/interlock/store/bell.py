@@ -77,6 +77,9 @@ class Bell:
                 continue
 
     def _remove(self, name: str) -> None:
+        if self._descriptor is None:
+            # Closed already. Whoever rings next removes it.
+            return
         try:
             os.unlink(name, dir_fd=self._descriptor)
         except OSError:

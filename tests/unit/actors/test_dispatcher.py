@@ -16,6 +16,7 @@ from interlock.actors.dispatcher import VIGIL_SECONDS
 from interlock.domain.errors import Conflict, Unavailable
 from interlock.domain.settings import Leases, OnTimeout
 from interlock.domain.states import RunState
+from interlock.service.operating import cancel
 
 
 async def test_a_task_runs_from_submit_to_completed(autojump_clock: Any, depot: Any) -> None:
@@ -291,11 +292,7 @@ async def test_a_cancel_that_was_acknowledged_is_never_lost_to_a_retry(
 
     def cancel_now(point: str) -> None:
         if point == "before_finish":
-            assert depot.store.write_now(
-                lambda tx: run_actor_cancel(tx, depot.service.context(), tx.run(run.number))
-            ).stop
-
-    from interlock.service.operating import cancel as run_actor_cancel
+            assert depot.store.write_now(lambda tx: cancel(tx, depot.service.context(), tx.run(run.number))).stop
 
     async with depot.up():
         agent = await depot.until(lambda: depot.agent_of(run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ async def test_a_crashed_loop_is_started_again_after_a_growing_wait(autojump_clo
             raise RuntimeError("a bug")
 
     await keep_running("loop", loop)
-    waits = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+    waits = [after - before for before, after in itertools.pairwise(starts)]
     assert len(starts) == CRASHES
     assert [round(wait, 3) for wait in waits] == sorted(round(wait, 3) for wait in waits)
     assert waits[0] >= 0.1
@@ -67,7 +68,7 @@ async def test_an_outage_is_no_crash_and_is_told(autojump_clock: Any) -> None:
     assert len(starts) == 10 * CRASHES + 1
     assert told[:2] == ["the disk is full", None]
     assert told[-1] is None
-    waits = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+    waits = [after - before for before, after in itertools.pairwise(starts)]
     assert waits[0] < 1
     assert max(waits) <= 10.001
 
@@ -112,7 +113,7 @@ async def test_persist_repeats_until_the_store_serves(autojump_clock: Any) -> No
             raise Unavailable("busy")
 
     await persist("it", act)
-    waits = [after - before for before, after in zip(tries, tries[1:], strict=False)]
+    waits = [after - before for before, after in itertools.pairwise(tries)]
     assert max(waits) <= 10.001
     assert [round(wait, 3) for wait in waits] == sorted(round(wait, 3) for wait in waits)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
+from interlock.cli.main import COMPLETION_VARIABLE
 from interlock.cli.output import say
-
-VARIABLE = "_INTERLOCK_COMPLETE"
 
 
 @click.command()
@@ -25,6 +24,6 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    made = kind(ctx.find_root().command, {}, "interlock", VARIABLE)
+    made = kind(ctx.find_root().command, {}, "interlock", COMPLETION_VARIABLE)
     # source() of bash would start a bash to ask for its version; the script itself is what is wanted.
     say(made.source_template % made.source_vars())

@@ -28,13 +28,10 @@ def init(session: Session, /) -> None:
     data = data.absolute()
     config = (session.config or (Path.cwd() if data.parent == Path.cwd() else data.parent) / CONFIG_FILE).absolute()
     there = (data / "interlock.db").exists()
-    if (written := write_new(config, session.host.example_config())) is not None:
-        say(written)
-    else:
-        say(f"{config} is there already; it was left as it is.")
+    written = write_new(config, session.host.example_config())
+    say(written or f"{config} is there already; it was left as it is.")
 
     async def make() -> None:
-        # An unsound configuration would be refused here, which is not what this command is asked about.
         async with session.host.open(data=data, config=None, create=True):
             pass
 
@@ -42,8 +39,10 @@ def init(session: Session, /) -> None:
     say(f"{data} is there already." if there else f"Made {data}/.")
     if data.name == DATA_FOLDER and write_new(data / ".gitignore", "*\n") is not None and _in_git(data):
         say(f"git ignores it ({data.name}/.gitignore).")
-    if there:
-        say("`interlock config check` looks for faults.")
+    if written is None:
+        say(
+            "Next: `interlock config check` looks for faults, `interlock add TITLE` queues a task, `interlock up` runs it."
+        )
     else:
         say(f"Next: name an agent under `agents:` in {config.name}, then `interlock add TITLE` and `interlock up`.")
         say("Or at once: `interlock run BACKLOG --agent 'CMD'`.")

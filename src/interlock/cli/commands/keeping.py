@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import msgspec
 
 from interlock.cli.output import json_text, say
 from interlock.cli.session import Session, pass_session
+from interlock.cli.text import plain
 
 if TYPE_CHECKING:
     from interlock.cli.host import Opened
@@ -42,7 +44,12 @@ def backup(session: Session, /, file: Path) -> None:
 
 @click.command()
 @click.option(
-    "--format", "format_", type=click.Choice(["jsonl", "json", "csv", "tsv"]), default="jsonl", show_default=True
+    "--format",
+    "format_",
+    type=click.Choice(["jsonl", "json", "csv", "tsv"]),
+    default="jsonl",
+    show_default=True,
+    help="jsonl: one JSON value per line; json: one array.",
 )
 @click.option(
     "--table", type=click.Choice(["runs", "attempts", "events"]), help="One table only; csv and tsv: runs, if left out."
@@ -123,12 +130,16 @@ async def _print_rows(il: Opened, table: str, *, delimiter: str) -> None:
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, columns, delimiter=delimiter, lineterminator="\n")
     writer.writeheader()
+    to_person = sys.stdout is not None and sys.stdout.isatty()
     async for row in _rows(il, table):
         flat = {
             name: json_text(value, indent=0) if isinstance(value, dict | list) else value for name, value in row.items()
         }
         if table == "runs":
             flat["title"] = row["task"]["title"]
+        if to_person:
+            # CSV has no escapes of its own: into a file the words go as they are, onto a screen they do not.
+            flat = {name: plain(value) if isinstance(value, str) else value for name, value in flat.items()}
         writer.writerow(flat)
         click.echo(buffer.getvalue(), nl=False)
         buffer.seek(0)

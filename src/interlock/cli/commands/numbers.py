@@ -9,7 +9,7 @@ import click
 from interlock.cli.output import cell, print_json, print_table, say, table
 from interlock.cli.runs import json_option
 from interlock.cli.session import Session, pass_session
-from interlock.cli.text import count, span
+from interlock.cli.text import count, short, span
 from interlock.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def limits(session: Session, /, as_json: bool) -> None:
             return
         made = table("LIMIT", "USED", "OF", "BY", right=("USED", "OF"), flexible=("BY",))
         for use in found:
-            by = ", ".join(f"#{number} {title}" for number, title in use.holders)
+            by = ", ".join(f"#{number} {short(title, 24)}" for number, title in use.holders)
             more = f" and {use.used - len(use.holders)} more" if use.used > len(use.holders) else ""
             full = use.cap is not None and use.used >= use.cap
             made.add_row(

@@ -29,7 +29,11 @@ ORDER = ("running", "claimed", "dispatched", "blocked", "queued", "completed", "
 @click.command()
 @click.option("--all", "-a", "everything", is_flag=True, help="Ended runs as well, the newest first.")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice([str(state) for state in RunState]), help="May be repeated."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([str(state) for state in RunState]),
+    help="Only runs in this state. May be repeated.",
 )
 @click.option("--tag", help="Only runs with this tag.")
 @click.option("--project", help="Only runs of this project.")

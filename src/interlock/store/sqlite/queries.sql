@@ -22,9 +22,6 @@ SELECT {run} FROM runs WHERE batch = ? AND task_key = ? ORDER BY number DESC LIM
 -- name: batch_runs
 SELECT {run} FROM runs WHERE batch = ? ORDER BY number;
 
--- name: batches
-SELECT DISTINCT batch FROM runs WHERE batch IS NOT NULL;
-
 -- name: live_runs
 -- Dispatched, claimed, running.
 SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('dispatched', 'claimed', 'running') ORDER BY number;
@@ -188,9 +185,6 @@ DELETE FROM slots WHERE run = ? AND key = ?;
 -- name: active_without_slots
 SELECT number FROM runs r WHERE ended_ms IS NULL AND state IN ('dispatched', 'claimed', 'running')
   AND NOT EXISTS (SELECT 1 FROM slots s WHERE s.run = r.number AND s.key = 'global');
-
--- name: stray_events
-SELECT count(*) FROM run_events e WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.number = e.run);
 
 -- name: add_need
 INSERT INTO needs (run, need, met) VALUES (?, ?, ?);

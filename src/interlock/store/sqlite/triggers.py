@@ -2,7 +2,8 @@
 
 Two of SQLite's ways around an UPDATE trigger are closed here as well. REPLACE deletes the old row without firing DELETE
 triggers, so BEFORE INSERT refuses a key that is taken; and a key, once given, never changes, so that UPDATE OR REPLACE has
-nothing to replace. RAISE(ABORT) is not softened by either.
+nothing to replace. RAISE(ABORT) is not softened by either. A trigger that guards a key names no columns: SET rowid = ... changes
+``number`` without naming it.
 """
 
 from __future__ import annotations
@@ -52,6 +53,14 @@ def _run_guards() -> list[str]:
             "illegal_transition: a run starts queued, once",
         ),
         _refuse(
+            # Not before: there, SQLite does not say yet which number a row will get.
+            "runs_numbered",
+            "AFTER INSERT",
+            "runs",
+            "NEW.number < 1",
+            "illegal_transition: numbers of runs start at 1",
+        ),
+        _refuse(
             "runs_state_known",
             "BEFORE UPDATE OF state",
             "runs",
@@ -67,7 +76,7 @@ def _run_guards() -> list[str]:
         ),
         _refuse(
             "runs_identity",
-            "BEFORE UPDATE OF number, id, unique_key, created_ms",
+            "BEFORE UPDATE",
             "runs",
             "NEW.number IS NOT OLD.number OR NEW.id IS NOT OLD.id OR NEW.unique_key IS NOT OLD.unique_key"
             " OR NEW.created_ms IS NOT OLD.created_ms",
@@ -152,6 +161,13 @@ def _log_guards() -> list[str]:
             "EXISTS (SELECT 1 FROM run_events WHERE seq = NEW.seq)",
             "conflict: an event is written once",
         ),
+        _refuse(
+            "events_last",
+            "AFTER INSERT",
+            "run_events",
+            "NEW.seq < 1 OR EXISTS (SELECT 1 FROM run_events WHERE seq > NEW.seq)",
+            "conflict: an event goes to the end of the log",
+        ),
         _refuse("events_fixed", "BEFORE UPDATE", "run_events", "1", "conflict: an event never changes"),
         _refuse(
             "events_kept",
@@ -175,6 +191,15 @@ def _slot_accounts() -> list[str]:
             "conflict: a slot is taken once, by an active run",
         ),
         _refuse("slots_fixed", "BEFORE UPDATE", "slots", "1", "conflict: a slot is taken or freed, never changed"),
+        _refuse(
+            # The slot of an agent is given back alone when another one takes the run over.
+            "slots_kept",
+            "BEFORE DELETE",
+            "slots",
+            "OLD.key NOT GLOB 'agent:*'"
+            f" AND EXISTS (SELECT 1 FROM runs WHERE number = OLD.run AND state IN ({active}))",
+            "conflict: a run keeps its slots as long as it is active",
+        ),
         f"CREATE TRIGGER {PREFIX}slots_count_taken AFTER INSERT ON slots BEGIN\n"
         "INSERT INTO slot_counts (key, used) VALUES (NEW.key, 1)"
         " ON CONFLICT (key) DO UPDATE SET used = used + 1; END",
