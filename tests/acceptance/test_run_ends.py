@@ -97,6 +97,7 @@ def test_a_pause_is_waited_for(yard: Any) -> None:
     assert yard.interlock("pause").returncode == 0
     process = yard.start("run", "todo.md", "--agent", NOTE)
     yard.until(yard.locks_held, "a dispatcher is up")
+    yard.until(lambda: "waiting: dispatching is paused" in process.stderr.readline(), "it says so")
     assert process.poll() is None
     assert yard.did() == []
     assert yard.interlock("resume").returncode == 0

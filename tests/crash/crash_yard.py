@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -85,6 +86,19 @@ class Daemon:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def stand_still(self) -> None:
+        """STOP it at a moment at which it does not hold the database: nobody can write while it does."""
+        while True:
+            self.signal(signal.SIGSTOP)
+            with closing(sqlite3.connect(self.yard.data / "interlock.db", isolation_level=None, timeout=0.1)) as probe:
+                try:
+                    probe.execute("BEGIN IMMEDIATE")
+                    probe.execute("ROLLBACK")
+                except sqlite3.OperationalError:
+                    self.signal(signal.SIGCONT)
+                    continue
+            return
 
     def kill(self) -> None:
         """KILL, as a crash would."""

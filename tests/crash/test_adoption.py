@@ -132,7 +132,7 @@ def test_a_daemon_that_stood_still_goes_on(yard: Yard) -> None:
     daemon = yard.up()
     runs = yard.submit("blink", "nap", "nap")
     until(lambda: len(yard.journal()) >= 3)
-    daemon.signal(signal.SIGSTOP)
+    daemon.stand_still()
     more = yard.submit("blink", "blink")
     until(lambda: not yard.processes())
     daemon.signal(signal.SIGCONT)

@@ -142,7 +142,9 @@ class Dispatcher:
 
     async def _take_up(self, actors: trio.Nursery) -> None:
         """Before anything else: time in which nobody was awake counts for nothing, and what runs is looked after."""
-        others = [one for one in await self.service.instances() if one.id != self.id and is_alive(self.around.data, one.id)]
+        others = [
+            one for one in await self.service.instances() if one.id != self.id and is_alive(self.around.data, one.id)
+        ]
         await self.service.catch_up(ASLEEP_MS if others else 0)
         await self._adopt(actors, first=True)
 
@@ -156,9 +158,10 @@ class Dispatcher:
         if gone:
             agents = await self.service.read(lambda tx, ctx: circumstances(tx, ctx).agents)
             for run in runs:
-                # One that ends takes nothing up: nobody would see it through.
-                wanted = run.held_by_agent and run.owner in gone and self._ending is None
-                if wanted and run.number not in self.tracker.actors:
+                if self._ending is not None:
+                    # One that ends takes nothing up: nobody would see it through.
+                    return
+                if run.held_by_agent and run.owner in gone and run.number not in self.tracker.actors:
                     adopted = await self.service.adopt(run.number, old_owner=run.owner, new_owner=self.id)
                     if adopted is not None:
                         agent = agents.get(adopted.agent or "") or Agent(name=adopted.agent or "")
@@ -207,7 +210,9 @@ class Dispatcher:
             await persist("stopping", self._withdraw_offers)
 
     async def _withdraw_offers(self) -> None:
-        others = [one for one in await self.service.instances() if one.id != self.id and is_alive(self.around.data, one.id)]
+        others = [
+            one for one in await self.service.instances() if one.id != self.id and is_alive(self.around.data, one.id)
+        ]
         if not others:
             await self.service.withdraw_offers(Reason.DRAINING, "the dispatcher is stopping")
 
@@ -266,8 +271,6 @@ class Dispatcher:
             if self.state is not DispatcherState.ACTIVE:
                 return False
             await self._check_agents()
-            if not self.service.anything_to_dispatch():
-                return False
             if not self.service.anything_to_dispatch():
                 return False
             done = await self.service.dispatch(owner=self.id, scope=self.scope, bound=ROUND)

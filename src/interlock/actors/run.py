@@ -9,6 +9,7 @@ of it; the run moves only after the agent's whole tree is confirmed to be gone.
 from __future__ import annotations
 
 import errno
+import errno
 import logging
 import os
 import stat
@@ -106,7 +107,7 @@ class RunActor:
             try:
                 await self._prepare(files)
             except OSError as error:
-                what = f"the attempt's folder cannot be prepared: {error.strerror} ({error.filename})"
+                what = f"the attempt cannot be prepared: {error.strerror} ({error.filename})"
                 await self._finish(Outcome(kind=OutcomeKind.CANNOT_START, reason=Reason.NOT_STARTED, message=what))
                 return
             # Any other error than this one proves nothing: the agent may run, and only recovery can tell.
@@ -190,14 +191,17 @@ class RunActor:
         return self.around.folder if self.agent.cwd is None else self.around.folder / self.agent.cwd
 
     def _role_text(self) -> str | None:
-        role: Role | None = self.around.settings.roles.get(self.run.task.role or self.around.settings.default_role or "")
+        role: Role | None = self.around.settings.roles.get(
+            self.run.task.role or self.around.settings.default_role or ""
+        )
         if role is None or role.prompt is None:
             return None
         path = self.around.folder / role.prompt
         try:
             return path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise CannotStart(f"the prompt file of role '{role.name}' cannot be read: {path}: {error}") from error
+            what = f"the prompt file of role '{role.name}' cannot be read ({error})"
+            raise OSError(errno.EINVAL, what, str(path)) from error
 
     def _environment(self, files: AttemptFiles) -> dict[str, str]:
         return {
@@ -259,9 +263,7 @@ class RunActor:
         routes = {}
         if self.run.task.type is not None:
             routes = self.around.service.store.peek(lambda tx: tx.routes())
-        return stall_limit_ms(
-            self.run, self.agent, routes.get(self.run.task.type or ""), self.around.settings
-        )
+        return stall_limit_ms(self.run, self.agent, routes.get(self.run.task.type or ""), self.around.settings)
 
     async def _watch_for_stall(self, handle: Handle, stall_ms: int) -> None:
         clock = self.around.clock

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from interlock.cli.batch import Batch, Failure, Working
 from interlock.cli.painter import Line
-from interlock.cli.standstill import Group
-from interlock.cli.text import ELLIPSIS, short, span, width
+from interlock.cli.standstill import Group, group_line
+from interlock.cli.text import ELLIPSIS, short, width
 from interlock.domain.states import RunState
 
 if TYPE_CHECKING:
@@ -195,10 +195,8 @@ def _waits(picture: Picture) -> list[list[Piece]]:
     if picture.hold is not None:
         lines.append([("  ", ""), (short(picture.hold, 400), "yellow")])
     for group in picture.groups:
-        # Rounded up: it counts down to one second, not to none.
-        left_ms = 0 if group.at_ms is None else max(1, -(-(group.at_ms - picture.now_ms) // 1000)) * 1000
-        when = f" in {span(left_ms)}" if left_ms else ""
-        lines.append([(f"  {group.runs:>5} ", "yellow"), (f"{short(group.what, 400)}{when}", "")])
+        count, _, rest = group_line(group, picture.now_ms).partition(" ")
+        lines.append([(f"  {count:>5} ", "yellow"), (short(rest, 400), "")])
     return lines
 
 

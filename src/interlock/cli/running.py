@@ -17,7 +17,7 @@ import trio
 from interlock.actors import Dispatcher, Ending
 from interlock.cli.batch import Batch
 from interlock.cli.screen import News, Screen
-from interlock.cli.standstill import Snapshot
+from interlock.cli.standstill import Group, Snapshot
 from interlock.cli.text import count
 from interlock.domain.errors import Unavailable
 from interlock.domain.run import Instance
@@ -140,8 +140,7 @@ class Running:
                         return
                 except Unavailable as error:
                     # The dispatcher waits for the store, and says so; so do we.
-                    self.screen.hold = error.message
-                    self.screen.changed()
+                    self.screen.waiting([], error.message, self.opened.service.clock.now_ms(), idle=True)
                     await trio.sleep(SAFETY_SECONDS)
                 pause = SAFETY_SECONDS
                 if self._groups_stale:
@@ -196,7 +195,7 @@ class Running:
 
     def _somebody_dispatches(self) -> bool:
         own = self._dispatcher
-        return self._daemon is not None or (own is not None and str(own.state) == "active")
+        return self._daemon is not None or (own is not None and str(own.state) in ("active", "paused"))
 
     async def _look_at_waiting(self) -> None:
         """What the waiting ones wait for; as seldom as keeps it cheap beside the work itself."""
@@ -207,14 +206,17 @@ class Running:
         numbers = list(islice((number for number in batch.unfinished if number not in batch.working), RUNS_LOOKED_AT))
         alive = await self.opened.alive()
 
+        found: list[tuple[list[Group], str | None]] = []
+
         def ask(snapshot: Snapshot) -> None:
-            self.screen.groups, self.screen.hold = snapshot.groups(numbers), snapshot.hold()
+            found.append((snapshot.groups(numbers), snapshot.hold()))
 
         await self.opened.service.read(lambda tx, ctx: ask(Snapshot(tx, ctx, alive)))
+        groups, hold = found[-1]
+        self.screen.waiting(groups, hold, self.opened.service.clock.now_ms(), idle=not batch.working)
         cost = trio.current_time() - began
         self._groups_at = began + max(0.25, 20 * cost)
         self._groups_stale = False
-        self.screen.changed()
 
     # signals
 

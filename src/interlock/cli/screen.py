@@ -20,7 +20,7 @@ import trio
 from interlock.cli.batch import Batch, Working
 from interlock.cli.lines import event_line, is_news
 from interlock.cli.painter import Line, Painter, terminal_size, write_all
-from interlock.cli.standstill import Group
+from interlock.cli.standstill import Group, group_line
 from interlock.cli.text import plain
 from interlock.domain.errors import Unavailable
 from interlock.domain.run import Event
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FRAME_SECONDS = 0.125
 TICK_SECONDS = 1.0
+LONG_MS = 5000
 
 
 class News(NamedTuple):
@@ -46,9 +47,8 @@ class Screen:
     color = False
 
     def __init__(self) -> None:
-        self.groups: Sequence[Group] = ()
-        self.hold: str | None = None
         self.hint = ""
+        self._said: tuple[str, ...] = ()
 
     def remark(self, text: str) -> None:
         """Something beside the result, for a person: whole lines."""
@@ -56,6 +56,17 @@ class Screen:
 
     async def tell(self, news: Sequence[News]) -> None:
         """What happened."""
+
+    def waiting(self, groups: Sequence[Group], hold: str | None, now_ms: int, *, idle: bool) -> None:
+        """What waits for what. Told once, when it holds everything back for longer than a person would take for nothing."""
+        timed = (
+            [group for group in groups if group.at_ms is not None and group.at_ms - now_ms > LONG_MS] if idle else []
+        )
+        said = tuple(filter(None, [hold, *(group.what for group in timed)]))
+        if said != self._said and (hold is not None or not any(group.at_ms is None for group in groups)):
+            self._said = said
+            for text in [hold] if hold is not None else [group_line(group, now_ms) for group in timed]:
+                self.remark(f"waiting: {text}")
 
     async def show(self, batch: Batch, opened: Opened, name: str) -> None:
         """Keep something on the screen, until cancelled."""
@@ -101,6 +112,8 @@ class LiveScreen(Screen):
         self._dirty = trio.Event()
         self._remarks_here = sys.stderr is not None and sys.stderr.isatty()
         self._open = False
+        self._groups: Sequence[Group] = ()
+        self._hold: str | None = None
         self._turn = threading.Lock()
 
     def remark(self, text: str) -> None:
@@ -109,6 +122,11 @@ class LiveScreen(Screen):
             super().remark(text)
             return
         self._above.append(plain(text, lines=True) + "\n")
+        self.changed()
+
+    def waiting(self, groups: Sequence[Group], hold: str | None, now_ms: int, *, idle: bool) -> None:  # noqa: ARG002
+        """Show it."""
+        self._groups, self._hold = groups, hold
         self.changed()
 
     def changed(self) -> None:
@@ -144,8 +162,8 @@ class LiveScreen(Screen):
                 elapsed_ms=now - began,
                 now_ms=now,
                 tails=tail,
-                groups=self.groups,
-                hold=self.hold,
+                groups=self._groups,
+                hold=self._hold,
                 hint=self.hint,
             )
             columns, rows = terminal_size(1)

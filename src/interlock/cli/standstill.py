@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from interlock.cli.text import span
 from interlock.decide.capacity import GLOBAL, saturated, slot_keys
 from interlock.decide.routing import agent_for, waits_for_route
 from interlock.domain.run import Instance, Run
@@ -29,6 +30,14 @@ class Group(NamedTuple):
     runs: int
     what: str
     at_ms: int | None = None
+
+
+def group_line(group: Group, now_ms: int) -> str:
+    """``3 wait for another try; the first in 12s``. Seconds are rounded up: it counts down to one, not to none."""
+    if group.at_ms is None:
+        return f"{group.runs} {group.what}"
+    left_ms = max(1, -(-(group.at_ms - now_ms) // 1000)) * 1000
+    return f"{group.runs} {group.what} in {span(left_ms)}"
 
 
 class Snapshot:

@@ -269,4 +269,3 @@ def reassign(tx: Tx, ctx: Context, run: Run, agent: str | None) -> Run:
     task = msgspec.structs.replace(run.task, agent=agent)
     tx.hint()
     return change(tx, ctx, run, task=task, lane=lane_of(tx, ctx, task, run.batch))
-

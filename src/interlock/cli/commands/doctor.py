@@ -50,6 +50,11 @@ async def _forget(il: Opened, ref: str, *, yes: bool) -> int:
     run = await il.service.get(ref)
     if not run.held_by_agent:
         raise Conflict(f"run #{run.number} is {run.state}: no agent has it", hint="there is nothing to forget")
+    if run.owner in {instance.id for instance in await il.alive()}:
+        raise Conflict(
+            f"the dispatcher that looks after run #{run.number} is up ({run.owner})",
+            hint=f"`interlock cancel #{run.number}` stops its agent; to declare it gone, `interlock stop --detach` first",
+        )
     warn(f"{run_words(run)} is {run.state}, held by {run.holder}, looked after by {run.owner or 'nobody'}.")
     warn("If its agent still lives, a second one will work on the same task.")
     if not yes:

@@ -10,6 +10,7 @@ not hold their time; so does a program without a trio loop.
 
 from __future__ import annotations
 
+import os
 import queue
 import sqlite3
 import threading
@@ -18,6 +19,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
+from urllib.parse import quote_from_bytes
 
 import outcome
 import trio
@@ -47,6 +49,7 @@ _MEANINGS = {
         "close what has it open (a sqlite3 shell?)",
     ),
     sqlite3.SQLITE_LOCKED: ("the database is locked", "close what has it open (a sqlite3 shell?)"),
+    sqlite3.SQLITE_PROTOCOL: ("the database is locked", "close what has it open (a sqlite3 shell?)"),
     sqlite3.SQLITE_CORRUPT: (
         "the database is damaged",
         "stop Interlock and put back a backup (`interlock backup` made it)",
@@ -99,17 +102,23 @@ def _deliver(group: list[_Work[Any]]) -> None:
 
 
 def _connect(path: Path, *, writing: bool, busy_ms: int) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
-    connection.execute(f"PRAGMA busy_timeout = {busy_ms:d}")
-    connection.execute("PRAGMA foreign_keys = ON")
-    # Without it, UPDATE ... RETURNING with triggers spills to a file at every statement.
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA cache_size = -32768")
-    if writing:
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-    else:
-        connection.execute("PRAGMA query_only = ON")
+    # mode=rw: a database that is gone is an error, not an empty new one.
+    uri = f"file:{quote_from_bytes(os.fsencode(path.absolute()))}?mode=rw"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {busy_ms:d}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        # Without it, UPDATE ... RETURNING with triggers spills to a file at every statement.
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -32768")
+        if writing:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+        else:
+            connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -151,6 +160,7 @@ class SqliteStore:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.migrated_from = prepare(self.path, busy_ms=busy_ms)
             self._writer = self._connection(writing=True)
+            self._inode = self.path.stat().st_ino
         except sqlite3.Error as error:
             raise meaning(error, self.path) or Unavailable(
                 f"the database cannot be brought to this version ({self.path}: {error})",
@@ -213,6 +223,12 @@ class SqliteStore:
         connection = self._writer
         results: list[outcome.Outcome[Any]] = []
         self._tx.worth_a_ring = False
+        if self._moved():
+            gone = Unavailable(
+                f"the database is gone, or another file is in its place ({self.path})",
+                hint="put it back; if it is a backup that you put there, start Interlock again",
+            )
+            return [outcome.Error(gone) for _ in works]
         try:
             connection.execute("BEGIN IMMEDIATE")
             results.extend([self._piece(work) for work in works])
@@ -228,6 +244,13 @@ class SqliteStore:
             self._undo()
             raise
         return results
+
+    def _moved(self) -> bool:
+        """Whether the file is gone: SQLite would go on to write into what nobody can open any more, and call it done."""
+        try:
+            return self.path.stat().st_ino != self._inode
+        except OSError:
+            return True
 
     def _undo(self) -> None:
         self._tx.worth_a_ring = False
@@ -325,6 +348,8 @@ class SqliteStore:
 
     def read_now(self, work: Callable[[SqliteTx], T]) -> T:
         """The same on this thread."""
+        if self._closed:
+            raise Unavailable("the store is closed")
         connection = None
         try:
             connection = self._reader()
@@ -332,9 +357,14 @@ class SqliteStore:
             try:
                 return work(SqliteTx(connection))
             finally:
-                connection.execute("ROLLBACK")
+                # After some errors (I/O, out of memory) SQLite has rolled back already.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise meaning(error, self.path) or error from error
+            refused = meaning(error, self.path)
+            if refused is None:
+                raise
+            raise refused from error
         finally:
             if connection is not None:
                 if self._closed or connection.in_transaction:
@@ -359,14 +389,19 @@ class SqliteStore:
         heard = self.bell.listen()
         failure: BaseException | None = None
         try:
-            async with trio.open_nursery() as nursery:
-                if heard is not None:
-                    nursery.start_soon(self._hear, heard[0], listening)
-                try:
-                    yield listening
-                except BaseException as error:  # noqa: BLE001 - raised again below, as itself rather than in a group
-                    failure = error
-                nursery.cancel_scope.cancel()
+            try:
+                async with trio.open_nursery() as nursery:
+                    if heard is not None:
+                        nursery.start_soon(self._hear, heard[0], listening)
+                    try:
+                        yield listening
+                    except BaseException as error:  # noqa: BLE001 - raised again below, as itself rather than in a group
+                        failure = error
+                    nursery.cancel_scope.cancel()
+            except BaseException:
+                # Cancelled from outside at the same time: what the caller raised says more.
+                if failure is None:
+                    raise
             if failure is not None:
                 raise failure
         finally:
@@ -420,37 +455,47 @@ class SqliteStore:
             raise Conflict(f"{target} is there already", hint="name a new file")
         part = target.with_name(f"{target.name}.part")
         try:
-            source = self._connection(writing=False)
-            copy = sqlite3.connect(part, isolation_level=None)
-            try:
+            part.unlink(missing_ok=True)
+            with (
+                closing(self._connection(writing=False)) as source,
+                closing(sqlite3.connect(part, isolation_level=None)) as copy,
+            ):
                 source.backup(copy, pages=4096)
                 copy.execute("UPDATE meta SET value = lower(hex(randomblob(3))) WHERE key = 'generation'")
                 copy.execute("PRAGMA journal_mode = DELETE")
-            finally:
-                copy.close()
-                source.close()
             part.replace(target)
         except sqlite3.Error as error:
-            raise meaning(error, target) or error from error
+            refused = meaning(error, target)
+            if refused is None:
+                raise
+            raise refused from error
         except OSError as error:
             raise Unavailable(
                 f"{target}: {error.strerror}", hint="name a file in a folder that you can write"
             ) from error
         finally:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
     def integrity_faults(self) -> list[str]:
         """What SQLite finds wrong with the file (integrity and foreign keys); empty when nothing."""
+        faults: list[str] = []
 
-        def check(tx: SqliteTx) -> list[str]:
-            rows = [row[0] for row in tx.connection.execute("PRAGMA integrity_check(20)")]
-            faults = [] if rows == ["ok"] else [str(row) for row in rows]
-            faults += [
-                f"{row[0]} row {row[1]} points nowhere" for row in tx.connection.execute("PRAGMA foreign_key_check")
-            ]
-            return faults
+        def check(tx: SqliteTx) -> None:
+            faults.extend(str(row) for (row,) in tx.connection.execute("PRAGMA integrity_check(20)") if row != "ok")
+            for table, row, parent, _ in tx.connection.execute("PRAGMA foreign_key_check"):
+                where = table if row is None else f"{table} row {row}"
+                faults.append(f"{where} points to what is not in {parent}")
 
-        return self.read_now(check)
+        try:
+            self.read_now(check)
+        except Unavailable as error:
+            code = getattr(error.__cause__, "sqlite_errorcode", None) or 0
+            if code & 0xFF not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+                raise
+            # Too damaged to be checked to the end.
+            faults.append(error.message)
+        return faults
 
     def close(self) -> None:
         """Finish what is queued and let go of the file."""

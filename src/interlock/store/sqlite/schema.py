@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ def statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+    if re.sub(r"--.*", "", statement).strip():
+        raise ValueError(f"a statement without its semicolon: {statement.strip()}")
 
 
 def migration_scripts() -> list[tuple[str, str]]:
@@ -93,6 +96,17 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _copy(connection: sqlite3.Connection, target: Path) -> None:
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        with closing(sqlite3.connect(part)) as copy:
+            connection.backup(copy)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def prepare(path: Path, *, busy_ms: int = 10_000) -> Path | None:
     """Make the database, or bring it forward. Returns the backup that was made before a migration, if any.
 
@@ -104,7 +118,7 @@ def prepare(path: Path, *, busy_ms: int = 10_000) -> Path | None:
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if tables and application != APPLICATION_ID:
+        if application != APPLICATION_ID and (tables or application):
             raise Unavailable(
                 f"{path} is a SQLite database, but not one of Interlock",
                 hint="name another folder with --data",
@@ -120,10 +134,12 @@ def prepare(path: Path, *, busy_ms: int = 10_000) -> Path | None:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         elif found < version:
             backup = path.with_name(f"{path.name}.v{found}.bak")
-            with closing(sqlite3.connect(backup)) as copy:
-                connection.backup(copy)
+            _copy(connection, backup)
         if found < version:
-            migrations().apply(Database(connection, recursive_triggers=False))
+            database = Database(connection, recursive_triggers=False)
+            # Several migrations are one step: a version that no program has is never left behind.
+            with database.atomic():
+                migrations().apply(database)
         elif current_triggers(connection) != set(trigger_statements()):
             connection.execute("BEGIN IMMEDIATE")
             renew_triggers(connection)
