@@ -9,10 +9,7 @@ of it; the run moves only after the agent's whole tree is confirmed to be gone.
 from __future__ import annotations
 
 import errno
-import errno
 import logging
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +17,8 @@ import msgspec
 import trio
 
 from interlock.actors.supervision import persist
-from interlock.decide.outcome import Outcome, OutcomeKind, ResultFile, decide, read_result
+from interlock.actors.words import load_result, read_tail
+from interlock.decide.outcome import Outcome, OutcomeKind, decide
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import StaleClaim
@@ -50,8 +48,6 @@ from interlock.service.operating import agent_cannot_start
 
 log = logging.getLogger("interlock")
 
-RESULT_LIMIT = 16 * 1024 * 1024
-TAIL_BYTES = 4096
 CONFIRM_AGAIN_SECONDS = 30.0
 
 
@@ -358,47 +354,3 @@ class RunActor:
                 lambda tx, ctx: note(tx, ctx, tx.run(self.run.number) or self.run, message, by="system")
             ),
         )
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """For a file that is an agent's to make: to open or read a pipe in its place would wait for ever."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is not a regular file", path)
-
-
-def load_result(path: Path) -> tuple[ResultFile | None, str | None]:
-    """The agent's own word: (result, None), (None, what is wrong with it), or (None, None) when it wrote nothing."""
-    try:
-        with open(path, "rb", opener=_open_regular) as file:
-            data = file.read(RESULT_LIMIT + 1)
-    except FileNotFoundError:
-        return None, None
-    except OSError as error:
-        return None, f"the result file cannot be read: {error.strerror}"
-    if not data.strip():
-        return None, None
-    if len(data) > RESULT_LIMIT:
-        return None, f"the result file is over {RESULT_LIMIT // 1024 // 1024} MiB"
-    try:
-        return read_result(data), None
-    except ValueError as error:
-        return None, str(error)
-
-
-def read_tail(path: Path) -> str:
-    """Last line of a log that says something, without control characters, cut to 200 characters."""
-    try:
-        with open(path, "rb", opener=_open_regular) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
-            data = file.read(TAIL_BYTES)
-    except OSError:
-        return ""
-    for line in reversed(data.decode("utf-8", errors="replace").splitlines()):
-        text = "".join(char if char.isprintable() else " " for char in line).strip()
-        if text:
-            return text[:200]
-    return ""

@@ -7,11 +7,11 @@ taken for markup.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from interlock.actors.words import read_tail
 from interlock.cli.batch import Batch, Failure, Working
 from interlock.cli.painter import Line
 from interlock.cli.standstill import Group, group_line
@@ -21,13 +21,7 @@ from interlock.domain.states import RunState
 if TYPE_CHECKING:
     from rich.console import Console
 
-TAIL_BYTES = 4096
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
-    r"|\x1b|[\x00-\x08\x0e-\x1f\x7f]"
-)
-_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
-
+TAIL_CHARACTERS = 400
 _SHOWN_STATES = (
     ("running", "cyan", (RunState.CLAIMED, RunState.RUNNING)),
     ("waiting", "", (RunState.QUEUED, RunState.DISPATCHED)),
@@ -228,7 +222,7 @@ class Tails:
         known = self._known.get(path)
         if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
             return known[2]
-        line = last_line(path, status.st_size)
+        line = read_tail(path, TAIL_CHARACTERS)
         self._known[path] = (status.st_size, status.st_mtime_ns, line)
         return line
 
@@ -236,18 +230,3 @@ class Tails:
         """Drop what is not shown any more."""
         for path in self._known.keys() - keep:
             del self._known[path]
-
-
-def last_line(path: Path, size: int) -> str:
-    """Last line of a file that says something, without escape sequences. Reads its last 4 KiB, however long the line is."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, size - TAIL_BYTES))
-            data = file.read(TAIL_BYTES)
-    except OSError:
-        return ""
-    text = _ESCAPES.sub("", data.decode("utf-8", errors="replace"))
-    for line in reversed(_BREAKS.split(text)):
-        if line.strip():
-            return short(line.strip(), 400)
-    return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.actors.run import RESULT_LIMIT, load_result, read_tail
+from interlock.actors.words import RESULT_LIMIT, load_result, read_tail
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from interlock.actors.run import RESULT_LIMIT, load_result, read_tail
     [
         (b"", ""),
         (b"one\ntwo\n", "two"),
-        (b"one\n\n   \n\x1b[0m\n", "[0m"),
-        (b"\x1b[31mred\x07\n", "[31mred"),
+        (b"one\n\n   \n\x1b[0m\n", "one"),
+        (b"\x1b[31mred\x07\n", "red"),
         (b"half a line", "half a line"),
         ("größer\n".encode(), "größer"),
         (b"\xff\xfe broken\n", "�� broken"),

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from interlock.actors.words import read_tail
 from interlock.cli.batch import Batch
-from interlock.cli.live import Inks, Picture, Tails, frame, last_line
+from interlock.cli.live import Inks, Picture, Tails, frame
 from interlock.cli.painter import Line, Painter
 from interlock.cli.standstill import Group
 from interlock.cli.text import width
@@ -154,13 +155,13 @@ def test_a_batch_counts_each_task_once() -> None:
 def test_the_last_line_that_says_something(tmp_path: Path, data: bytes, line: str) -> None:
     path = tmp_path / "output.log"
     path.write_bytes(data)
-    assert last_line(path, len(data)) == line
+    assert read_tail(path) == line
 
 
 def test_a_line_of_ten_megabytes_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_bytes(b"x" * 10_000_000)
-    assert width(last_line(path, 10_000_000)) == 400
+    assert width(read_tail(path, 400)) == 400
 
 
 def test_a_file_is_read_again_only_when_it_has_grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +170,7 @@ def test_a_file_is_read_again_only_when_it_has_grown(tmp_path: Path, monkeypatch
     assert tails.of(path) == ""
     path.write_text("one\n")
     assert tails.of(path) == "one"
-    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("builtins.open", lambda *_, **__: pytest.fail("read again"))
     assert tails.of(path) == "one"
     monkeypatch.undo()
     with path.open("a") as file:

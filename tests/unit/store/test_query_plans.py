@@ -54,6 +54,7 @@ FEW = {
     "live_runs_owned": "the same",
     "offers_pull": "the same",
     "slot_holders": "the same",
+    "batch_runs": "a backlog, which its author wrote",
 }
 """Queries that may sort what they found."""
 SMALL = {
@@ -80,7 +81,7 @@ def test_an_index_serves(yard: Yard, name: str) -> None:
     steps = plan(yard, name)
     for step in steps:
         assert not re.match(r"SCAN (runs|r|e|run_events|attempts|a)\b(?!.*USING (COVERING )?INDEX)", step), steps
-        if step.startswith("SCAN") and name not in SMALL:
+        if step.startswith("SCAN") and not step.startswith("SCAN (subquery") and name not in SMALL:
             assert name == "lanes_from", steps
             assert step == "SCAN lanes USING INDEX lanes_by_head"
         if "TEMP B-TREE" in step:

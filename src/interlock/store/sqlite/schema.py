@@ -136,10 +136,16 @@ def prepare(path: Path, *, busy_ms: int = 10_000) -> Path | None:
             backup = path.with_name(f"{path.name}.v{found}.bak")
             _copy(connection, backup)
         if found < version:
-            database = Database(connection, recursive_triggers=False)
-            # Several migrations are one step: a version that no program has is never left behind.
-            with database.atomic():
-                migrations().apply(database)
+            try:
+                migrations().apply(Database(connection, recursive_triggers=False))
+            except sqlite3.Error as error:
+                reached = connection.execute("PRAGMA user_version").fetchone()[0]
+                if backup is None or reached == found:
+                    raise
+                raise Unavailable(
+                    f"{path} was brought to version {reached}, but no further: {error}",
+                    hint=f"what it was before is in {backup}; report this",
+                ) from error
         elif current_triggers(connection) != set(trigger_statements()):
             connection.execute("BEGIN IMMEDIATE")
             renew_triggers(connection)

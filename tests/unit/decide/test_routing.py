@@ -1,0 +1,46 @@
+"""Who does the work: the task's own agent, else its route's, else its role's, else the default."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.decide.routing import agent_for, waits_for_route
+from interlock.domain.run import Route
+from interlock.domain.settings import Mode, Role, Settings
+from interlock.domain.task import Task
+
+ROUTES = {"review": Route(workflow_type="review", agent_id="of-route")}
+SETTINGS = Settings(
+    roles={"r": Role(name="r", agent="of-role"), "idle": Role(name="idle")}, default_role="r", default_agent="default"
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "agent"),
+    [
+        ({"agent": "own", "type": "review", "role": "r"}, "own"),
+        ({"type": "review", "role": "r"}, "of-route"),
+        ({"type": "build", "role": "r"}, "of-role"),
+        ({}, "of-role"),
+        ({"role": "idle"}, "default"),
+        ({"role": "unknown"}, "default"),
+    ],
+)
+def test_the_first_that_says_so(fields: dict[str, str], agent: str) -> None:
+    assert agent_for(Task(title="t", **fields), ROUTES, SETTINGS) == agent  # type: ignore[arg-type]
+
+
+def test_nobody() -> None:
+    assert agent_for(Task(title="t"), {}, Settings()) is None
+
+
+def test_what_is_missing_is_said_with_its_remedy() -> None:
+    task = Task(title="t", type="build")
+    assert waits_for_route(task, "a", {"a": 1}, Settings()) is None
+    assert "interlock routes set build" in (waits_for_route(task, None, {}, Settings()) or "")
+    assert "--agent" in (waits_for_route(Task(title="t"), None, {}, Settings()) or "")
+    assert "under `agents:`" in (waits_for_route(task, "ghost", {"a": 1}, Settings()) or "")
+
+
+def test_agents_that_pull_need_no_route() -> None:
+    assert waits_for_route(Task(title="t"), None, {}, Settings(mode=Mode.PULL)) is None
