@@ -165,7 +165,7 @@ def why(tx: Tx, ctx: Context, run: Run, around: Surroundings) -> list[Wait]:
             Wait(
                 kind=WaitKind.BLOCKED,
                 message=f"its agent asked: {run.question}",
-                remedy="answer it (`interlock.open(...).answer(run, text)`), or cancel the run",
+                remedy=f"`interlock answer #{run.number} TEXT`, or cancel the run",
             )
         ]
     if run.state is RunState.DISPATCHED and run.pull:
@@ -177,8 +177,11 @@ def why(tx: Tx, ctx: Context, run: Run, around: Surroundings) -> list[Wait]:
                 remedy="start an agent that pulls",
             )
         )
-    waits += _own_reasons(tx, ctx, run)
-    waits += _agent_reasons(tx, ctx, run)
+    agents = _agent_reasons(tx, ctx, run)
+    # A run that came back because its agent cannot start waits for that, not for a time.
+    said = {wait.details["reason"] for wait in agents if "reason" in wait.details}
+    waits += [wait for wait in _own_reasons(tx, ctx, run) if wait.details.get("why") not in said]
+    waits += agents
     if run.state is RunState.QUEUED:
         waits += _limit_reasons(tx, ctx, run)
     waits += _dispatcher_reasons(tx, ctx, run, around)
@@ -246,7 +249,7 @@ def _own_reasons(tx: Tx, ctx: Context, run: Run) -> list[Wait]:
                 Wait(
                     kind=WaitKind.BACKOFF,
                     message=f"next try in {left}: {run.not_before_why}",
-                    details={"not_before_ms": run.not_before_ms},
+                    details={"not_before_ms": run.not_before_ms, "why": run.not_before_why},
                 )
             )
     return waits
@@ -267,7 +270,7 @@ def _agent_reasons(tx: Tx, ctx: Context, run: Run) -> list[Wait]:
                 kind=WaitKind.AGENT_UNAVAILABLE,
                 message=f"agent '{agent}' cannot be started: {health.reason}",
                 remedy=f"put that right; it is tried again in {_span(when)}",
-                details={"agent": agent, "tries": health.tries},
+                details={"agent": agent, "tries": health.tries, "reason": health.reason},
             )
         ]
     return []
