@@ -111,8 +111,8 @@ def _withdraw_unwanted(tx: Tx, ctx: Context, scope: str | None) -> None:
 
 
 def anything_to_dispatch(tx: Tx, settings: Settings) -> bool:
-    """Whether there is a ready run and a free slot under the global limit, or a run that came back with its slots."""
-    if tx.offers(pull=False, limit=1):
+    """Whether there is a ready run and a free slot under the global limit, or a run that has its slots and is not under way."""
+    if tx.offers(pull=False, limit=1) or (settings.mode is Mode.PUSH and tx.offers(pull=True, limit=1)):
         return True
     return bool(tx.lanes(1)) and tx.used_of(GLOBAL) < settings.limits.total
 

@@ -241,6 +241,7 @@ def _own_reasons(tx: Tx, ctx: Context, run: Run) -> list[Wait]:
                 Wait(
                     kind=WaitKind.NOT_BEFORE,
                     message=f"it is not to start before a certain time: in {left}",
+                    remedy="it starts by itself then",
                     details={"not_before_ms": run.not_before_ms},
                 )
             )
@@ -249,6 +250,7 @@ def _own_reasons(tx: Tx, ctx: Context, run: Run) -> list[Wait]:
                 Wait(
                     kind=WaitKind.BACKOFF,
                     message=f"next try in {left}: {run.not_before_why}",
+                    remedy="it goes on by itself then",
                     details={"not_before_ms": run.not_before_ms, "why": run.not_before_why},
                 )
             )
@@ -295,7 +297,7 @@ def _limit_reasons(tx: Tx, ctx: Context, run: Run) -> list[Wait]:
             Wait(
                 kind=WaitKind.LIMIT,
                 message=message,
-                remedy="it starts when one of them ends; or raise the limit",
+                remedy="it starts when one of them ends; or raise the limit" if holders else "raise the limit",
                 details={
                     "key": full.key,
                     "cap": full.cap,
@@ -348,8 +350,12 @@ def _dispatcher_reasons(tx: Tx, ctx: Context, run: Run, around: Surroundings) ->
         )
     for instance in working:
         if instance.note:
-            kind = WaitKind.MEMORY if "memory" in instance.note else WaitKind.STORE
-            waits.append(Wait(kind=kind, message=f"{instance.id} dispatches nothing now: {instance.note}"))
+            kind, remedy = WaitKind.STORE, "it goes on by itself once the store serves again"
+            if "memory" in instance.note:
+                kind, remedy = WaitKind.MEMORY, "it goes on once memory is free; or lower dispatch.minFreeMemory"
+            waits.append(
+                Wait(kind=kind, message=f"{instance.id} dispatches nothing now: {instance.note}", remedy=remedy)
+            )
         elif instance.state in ("draining", "stopped"):
             waits.append(
                 Wait(

@@ -19,9 +19,8 @@ MOST = st.integers(0, 10**9)
 def test_it_doubles_up_to_its_limit(tries: int, base: int, most: int) -> None:
     wait = exponential_ms(tries, base, most)
     assert 0 <= wait <= most
-    assert (
-        wait == min(most, base) if tries == 1 else wait == min(most, 2 * exponential_ms(tries - 1, base, most) or wait)
-    )
+    before = exponential_ms(tries - 1, base, most) if tries > 1 else None
+    assert wait == min(most, base if before is None else 2 * before)
     assert exponential_ms(tries + 1, base, most) >= wait
 
 

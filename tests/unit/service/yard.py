@@ -81,9 +81,9 @@ class Yard:
         done: dispatching.Dispatched = self.do(dispatching.dispatch, owner=OWNER, scope=scope, bound=bound)
         return done
 
-    def started(self) -> list[int]:
+    def started(self, *, bound: int = 1000) -> list[int]:
         """Dispatch, and say which were claimed or offered."""
-        done = self.dispatch()
+        done = self.dispatch(bound=bound)
         return [run.number for run, _ in done.claimed] + [run.number for run in done.offered]
 
     def claimed(self, title: str = "task", **fields: Any) -> Claim:

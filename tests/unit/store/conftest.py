@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 from yard import Yard
 
-
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Commits are real, but nobody waits for a disk."""
 

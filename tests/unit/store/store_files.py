@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from interlock.domain.states import ACTIVE, ATTEMPT_ENDS, HELD_BY_AGENT, TERMINAL, AttemptState, RunState
+from interlock.domain.states import ATTEMPT_ENDS, HELD_BY_AGENT, TERMINAL, AttemptState, RunState
 from interlock.store.sqlite import DATABASE
 
 ENDED = {"reason": "done", "message": "it is over", "ended_ms": 9}
@@ -78,7 +78,9 @@ def values(name: str, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def insert(connection: sqlite3.Connection, table: str, row: dict[str, Any], verb: str = "INSERT", tail: str = "") -> int:
+def insert(
+    connection: sqlite3.Connection, table: str, row: dict[str, Any], verb: str = "INSERT", tail: str = ""
+) -> int:
     """One row, as given; returns its rowid."""
     sql = f"{verb} INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) {tail}"
     return connection.execute(sql, list(row.values())).lastrowid or 0
@@ -141,11 +143,12 @@ def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table, and the schema."""
     with opened(path) as connection:
         names = [
-            name
-            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
         ]
         found = {name: connection.execute(f'SELECT * FROM "{name}"').fetchall() for name in names}
-        found["sqlite_master"] = connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+        found["sqlite_master"] = connection.execute(
+            "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+        ).fetchall()
         return found
 
 
@@ -165,5 +168,3 @@ def python(code: str, *arguments: object, crash_at: str | None = None) -> subpro
 def database(folder: Path) -> Path:
     """Where a data folder keeps it."""
     return folder / DATABASE
-
-

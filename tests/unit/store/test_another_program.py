@@ -54,7 +54,9 @@ def raw(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def refused(connection: sqlite3.Connection, sql: str, *parameters: Any, match: str = "illegal_transition|conflict") -> None:
+def refused(
+    connection: sqlite3.Connection, sql: str, *parameters: Any, match: str = "illegal_transition|conflict"
+) -> None:
     """The statement is refused by a trigger and nothing has changed."""
     before = list(connection.iterdump())
     with pytest.raises(sqlite3.IntegrityError, match=match) as caught:
@@ -69,7 +71,8 @@ def tried(connection: sqlite3.Connection, move: Callable[[], None]) -> str | Non
     try:
         move()
     except sqlite3.IntegrityError as error:
-        assert error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_TRIGGER, error
+        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+            raise
         return str(error)
     finally:
         connection.execute("ROLLBACK TO tried")
@@ -150,7 +153,9 @@ def test_a_state_that_nobody_knows(raw: sqlite3.Connection) -> None:
         "owner = 'me'",
     ],
 )
-@pytest.mark.parametrize("verb", ["UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE", "UPDATE OR FAIL", "UPDATE OR ROLLBACK"])
+@pytest.mark.parametrize(
+    "verb", ["UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE", "UPDATE OR FAIL", "UPDATE OR ROLLBACK"]
+)
 def test_a_terminal_row_stays_as_it_is(raw: sqlite3.Connection, state: RunState, change: str, verb: str) -> None:
     number = add_run(raw, "a", state)
     refused(raw, f"{verb} runs SET {change} WHERE number = ?", number, match="illegal_transition")
@@ -159,7 +164,13 @@ def test_a_terminal_row_stays_as_it_is(raw: sqlite3.Connection, state: RunState,
 def test_an_ended_attempt_stays_as_it_is(raw: sqlite3.Connection) -> None:
     run = add_run(raw, "a", C)
     add_attempt(raw, run, state=AttemptState.FAILED)
-    for change in ("state = 'working', ended_ms = NULL", "ended_ms = NULL", "message = 'x'", "exit_status = 0", "usage = '{}'"):
+    for change in (
+        "state = 'working', ended_ms = NULL",
+        "ended_ms = NULL",
+        "message = 'x'",
+        "exit_status = 0",
+        "usage = '{}'",
+    ):
         for verb in ("UPDATE", "UPDATE OR REPLACE"):
             refused(raw, f"{verb} attempts SET {change}", match="illegal_transition")
 
@@ -167,12 +178,18 @@ def test_an_ended_attempt_stays_as_it_is(raw: sqlite3.Connection) -> None:
 def test_an_attempt_ends_with_its_state_and_not_otherwise(raw: sqlite3.Connection) -> None:
     run = add_run(raw, "a", C)
     add_attempt(raw, run)
-    refused(raw, "UPDATE attempts SET ended_ms = 9, reason = 'done', message = 'm'", match="has an end when its state says so")
+    refused(
+        raw,
+        "UPDATE attempts SET ended_ms = 9, reason = 'done', message = 'm'",
+        match="has an end when its state says so",
+    )
     refused(raw, "UPDATE attempts SET state = 'failed'", match="has an end when its state says so")
     raw.execute("UPDATE attempts SET state = 'failed', ended_ms = 9, reason = 'done', message = 'm'")
 
 
-@pytest.mark.parametrize("change", ["reason = NULL", "message = NULL", "message = ''", "ended_ms = NULL", "holder = 'h'"])
+@pytest.mark.parametrize(
+    "change", ["reason = NULL", "message = NULL", "message = ''", "ended_ms = NULL", "holder = 'h'"]
+)
 def test_an_end_has_reason_message_and_time_and_no_holder(raw: sqlite3.Connection, change: str) -> None:
     add_run(raw, "a", R)
     end = "state = 'failed', reason = 'done', message = 'm', ended_ms = 9, holder = NULL"
@@ -187,7 +204,9 @@ def test_an_end_has_reason_message_and_time_and_no_holder(raw: sqlite3.Connectio
 
 
 @pytest.mark.parametrize("victim", [Q, R, B, RunState.COMPLETED])
-@pytest.mark.parametrize("verb", ["INSERT", "REPLACE", "INSERT OR REPLACE", "INSERT OR ROLLBACK", "INSERT OR FAIL", "INSERT OR IGNORE"])
+@pytest.mark.parametrize(
+    "verb", ["INSERT", "REPLACE", "INSERT OR REPLACE", "INSERT OR ROLLBACK", "INSERT OR FAIL", "INSERT OR IGNORE"]
+)
 @pytest.mark.parametrize("key", ["id", "number", "rowid", "unique_key"])
 def test_no_run_takes_the_place_of_another(raw: sqlite3.Connection, victim: RunState, verb: str, key: str) -> None:
     number = add_run(raw, "a", victim, unique_key="u")
@@ -260,7 +279,9 @@ def test_the_identity_of_a_run_never_changes(raw: sqlite3.Connection, change: st
 
 @pytest.mark.parametrize("fence", [0, 1, 3, 4, 99])
 @pytest.mark.parametrize("state", [Q, D, C, R, B])
-def test_the_fence_of_a_run_moves_with_a_claim_and_only_then(raw: sqlite3.Connection, state: RunState, fence: int) -> None:
+def test_the_fence_of_a_run_moves_with_a_claim_and_only_then(
+    raw: sqlite3.Connection, state: RunState, fence: int
+) -> None:
     number = add_run(raw, "a", C)
     move_run(raw, number, D)
     move_run(raw, number, C)
@@ -274,7 +295,9 @@ def test_the_fence_of_a_run_moves_with_a_claim_and_only_then(raw: sqlite3.Connec
 def test_a_claim_needs_the_next_fence(raw: sqlite3.Connection) -> None:
     add_run(raw, "a", D)
     for fence in ("fence", "fence + 2", "fence - 1", "0"):
-        refused(raw, f"UPDATE runs SET state = 'claimed', holder = 'h', fence = {fence}", match="the fence grows by one")
+        refused(
+            raw, f"UPDATE runs SET state = 'claimed', holder = 'h', fence = {fence}", match="the fence grows by one"
+        )
     raw.execute("UPDATE runs SET state = 'claimed', holder = 'h', fence = fence + 1")
     refused(raw, "UPDATE runs SET state = 'running', fence = fence + 1", match="the fence grows by one")
     raw.execute("UPDATE runs SET state = 'running'")
@@ -318,10 +341,15 @@ def test_an_attempt_starts_with_a_claim_once(raw: sqlite3.Connection) -> None:
     refuse("REPLACE", fence=2)  # its request was answered
     insert(raw, "attempts", row | {"fence": 2, "request_id": "new"})
     move_run(raw, run, R)
-    assert raw.execute("SELECT fence, state FROM attempts ORDER BY fence").fetchall() == [(1, "lapsed"), (2, "preparing")]
+    assert raw.execute("SELECT fence, state FROM attempts ORDER BY fence").fetchall() == [
+        (1, "lapsed"),
+        (2, "preparing"),
+    ]
 
 
-@pytest.mark.parametrize("change", ["run = 2", "fence = 2", "fence = fence + 1", "request_id = 'other'", "request_id = NULL"])
+@pytest.mark.parametrize(
+    "change", ["run = 2", "fence = 2", "fence = fence + 1", "request_id = 'other'", "request_id = NULL"]
+)
 @pytest.mark.parametrize("verb", ["UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE"])
 def test_the_identity_of_an_attempt_never_changes(raw: sqlite3.Connection, change: str, verb: str) -> None:
     for name in "ab":
@@ -378,7 +406,9 @@ def test_an_event_goes_to_the_end_of_the_log(raw: sqlite3.Connection) -> None:
 
 def test_a_negative_event_does_not_get_in_first(raw: sqlite3.Connection) -> None:
     run = add_run(raw, "a")
-    refused(raw, "INSERT INTO run_events (seq, run, event, at_ms, by) VALUES (-1, 1, 'n', 1, 'x')", match="end of the log")
+    refused(
+        raw, "INSERT INTO run_events (seq, run, event, at_ms, by) VALUES (-1, 1, 'n', 1, 'x')", match="end of the log"
+    )
     assert add_event(raw, run) == 1
 
 
@@ -405,7 +435,9 @@ def test_a_slot_is_taken_once_and_never_changed(raw: sqlite3.Connection) -> None
     add_slots(raw, number, "global", "tag:gpu")
     for verb in ("INSERT", "REPLACE", "INSERT OR REPLACE", "INSERT OR IGNORE"):
         refused(raw, f"{verb} INTO slots VALUES (?, 'global')", number, match="a slot is taken once")
-    refused(raw, "INSERT INTO slots VALUES (?, 'global') ON CONFLICT DO UPDATE SET key = 'x'", number, match="taken once")
+    refused(
+        raw, "INSERT INTO slots VALUES (?, 'global') ON CONFLICT DO UPDATE SET key = 'x'", number, match="taken once"
+    )
     refused(raw, "UPDATE slots SET run = 2", match="never changed")
     refused(raw, "UPDATE OR REPLACE slots SET key = 'global' WHERE key = 'tag:gpu'", match="never changed")
     assert books(raw) == {"global": 1, "tag:gpu": 1}
@@ -479,9 +511,19 @@ SETS = [
 
 
 @pytest.mark.parametrize("sets", SETS)
-@pytest.mark.parametrize("chosen", ["1", "number = 1", "number = 4", "number % 2", "lane = 1", "ready = 1", "ready = 0"])
+@pytest.mark.parametrize(
+    "chosen", ["1", "number = 1", "number = 4", "number % 2", "lane = 1", "ready = 1", "ready = 0"]
+)
 def test_heads_are_right_after_any_update(raw: sqlite3.Connection, sets: str, chosen: str) -> None:
-    cells = [(1, 1, 1, 1.0), (1, 1, 1, 0.5), (1, 0, 9, 1.0), (2, 1, 0, 0.3), (2, 1, 0, 0.3), (2, 0, 0, 9.0), (1, 1, 1, 1.0)]
+    cells = [
+        (1, 1, 1, 1.0),
+        (1, 1, 1, 0.5),
+        (1, 0, 9, 1.0),
+        (2, 1, 0, 0.3),
+        (2, 1, 0, 0.3),
+        (2, 0, 0, 9.0),
+        (1, 1, 1, 1.0),
+    ]
     for index, (lane, ready, priority, score) in enumerate(cells):
         add_run(raw, f"r{index}", lane=lane, ready=ready, priority=priority, score=score)
     assert heads(raw) == heads_by_looking(raw) == [(1, 1, 1, 1.0), (2, 4, 0, 0.3)]

@@ -15,7 +15,10 @@ from interlock.store.sqlite import DATABASE, SqliteStore, schema, schema_snapsho
 from interlock.store.sqlite.schema import APPLICATION_ID, migration_scripts, schema_version
 from interlock.store.sqlite.triggers import PREFIX
 
-SECOND = ("0002_second", "CREATE TABLE later (id INTEGER PRIMARY KEY, word TEXT) STRICT;\nINSERT INTO later (word) VALUES ('x');\n")
+SECOND = (
+    "0002_second",
+    "CREATE TABLE later (id INTEGER PRIMARY KEY, word TEXT) STRICT;\nINSERT INTO later (word) VALUES ('x');\n",
+)
 BROKEN = ("0002_broken", "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;\nINSERT INTO nowhere VALUES (1);\n")
 
 
@@ -113,7 +116,7 @@ def test_a_migration_that_fails_leaves_the_old_version_whole(path: Path, monkeyp
     before = dump(path)
     with monkeypatch.context() as patch:
         add_migration(patch, BROKEN)
-        with pytest.raises(Unavailable, match="cannot be brought to this version.*nowhere") as caught:
+        with pytest.raises(Unavailable, match=r"cannot be brought to this version.*nowhere") as caught:
             SqliteStore(path.parent, inline=True)
         assert "nothing was changed" in str(caught.value.hint)
     assert dump(path) == before
@@ -170,7 +173,9 @@ def test_a_backup_is_a_database_with_a_generation_of_its_own(path: Path, tmp_pat
 
 
 def test_the_snapshot_is_what_the_migrations_come_to() -> None:
-    assert schema_snapshot.SNAPSHOT.read_text("utf-8") == schema_snapshot.fresh(), f"renew with: {schema_snapshot.COMMAND}"
+    assert schema_snapshot.SNAPSHOT.read_text("utf-8") == schema_snapshot.fresh(), (
+        f"renew with: {schema_snapshot.COMMAND}"
+    )
 
 
 def test_the_snapshot_makes_the_same_schema(path: Path) -> None:

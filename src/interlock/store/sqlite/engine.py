@@ -162,7 +162,10 @@ class SqliteStore:
             self._writer = self._connection(writing=True)
             self._inode = self.path.stat().st_ino
         except sqlite3.Error as error:
-            raise meaning(error, self.path) or Unavailable(
+            refused = meaning(error, self.path)
+            if isinstance(refused, Unavailable):
+                raise refused from error
+            raise Unavailable(
                 f"the database cannot be brought to this version ({self.path}: {error})",
                 hint="nothing was changed; go on with the version of Interlock that made it, and report this",
             ) from error
@@ -187,6 +190,10 @@ class SqliteStore:
         if not inline:
             self._checkpointer.start()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the store is closed", hint="open it again")
+
     def _connection(self, *, writing: bool) -> sqlite3.Connection:
         return _connect(self.path, writing=writing, busy_ms=self._busy_ms)
 
@@ -198,8 +205,7 @@ class SqliteStore:
             await trio.lowlevel.checkpoint()
             return self.write_now(work)
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._closed:
-            raise Unavailable("the store is closed")
+        self._check_open()
         piece = _Work(work, trio.lowlevel.current_task(), trio.lowlevel.current_trio_token())
         self._queue.put(piece)
 
@@ -211,8 +217,7 @@ class SqliteStore:
 
     def write_now(self, work: Callable[[SqliteTx], T]) -> T:
         """The same without a loop: on this thread, at once. Only for an ``inline`` store."""
-        if self._closed:
-            raise Unavailable("the store is closed")
+        self._check_open()
         (result,) = self._commit([work])
         self._announce()
         value: T = result.unwrap()
@@ -348,8 +353,7 @@ class SqliteStore:
 
     def read_now(self, work: Callable[[SqliteTx], T]) -> T:
         """The same on this thread."""
-        if self._closed:
-            raise Unavailable("the store is closed")
+        self._check_open()
         connection = None
         try:
             connection = self._reader()
@@ -451,6 +455,7 @@ class SqliteStore:
 
     def backup(self, target: Path) -> None:
         """Copy the database while it is in use. The copy gets a generation of its own, so that its fences are told apart."""
+        self._check_open()
         if target.exists():
             raise Conflict(f"{target} is there already", hint="name a new file")
         part = target.with_name(f"{target.name}.part")
