@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 from pathlib import Path
 
 from benchmarks import choosing, latency, lifecycles, running
@@ -12,8 +12,9 @@ from benchmarks.probe import fsync_ms, machine
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 HEAD = """# Performance
 
-Written by `python -m benchmarks --write`. Every figure that means something is a ratio within one run: the machine is shared, and its disk
-has good and bad moments (see the fsync probe). Everything durable is so with `synchronous=FULL`: what was acknowledged is on disk.
+Written by `python -m benchmarks --write`. Every figure that means something is a ratio within one run: the machine is shared,
+and its disk has good and bad moments (see the fsync probe). Everything durable is so with `synchronous=FULL`: what was
+acknowledged is on disk.
 """
 
 
@@ -28,7 +29,7 @@ def main() -> None:
     rows += choosing.rows((1_000, 100_000) if chosen.small else (1_000, 100_000, 1_000_000))
     after = fsync_ms()
     lines = [
-        f"Measured {datetime.datetime.now(datetime.UTC):%Y-%m-%d} on {machine()}; "
+        f"Measured {dt.datetime.now(dt.UTC):%Y-%m-%d} on {machine()}; "
         f"a 4 KiB fdatasync took {before:.2f} ms before and {after:.2f} ms after.",
         "",
         "| what | figure | against |",

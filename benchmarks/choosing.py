@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from random import Random
 
-
 from interlock.domain.settings import Agent, Limits, Settings
 from interlock.domain.task import Task
 from interlock.service import dispatching, submitting
@@ -83,7 +82,7 @@ def rows(sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)) -> list[tuple[str
         for size in sizes:
             us = decide_us(size, saturated=saturated)
             base = base or us
-            found.append((f"choose-next, {size:,} queued, {name}", f"{us:.0f} us", f"{us / base:.2f} x of 1,000 queued"))
+            found.append(
+                (f"choose-next, {size:,} queued, {name}", f"{us:.0f} us", f"{us / base:.2f} x of 1,000 queued")
+            )
     return found
-
-

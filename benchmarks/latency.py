@@ -26,7 +26,9 @@ def _bare_ms(stamp: list[str]) -> float:
 
 
 async def _durable_ms(folder: Path, stamp: list[str]) -> tuple[float, float]:
-    settings = interlock.Settings(agents={"stamp": interlock.Agent(name="stamp", command=tuple(stamp))}, default_agent="stamp")
+    settings = interlock.Settings(
+        agents={"stamp": interlock.Agent(name="stamp", command=tuple(stamp))}, default_agent="stamp"
+    )
     took = []
     async with interlock.open(folder / ".interlock", settings) as il:
         for _ in range(SAMPLES):

@@ -46,4 +46,6 @@ def rows() -> list[tuple[str, str, str]]:
     """Table row: lifecycles per second, durable."""
     with tempfile.TemporaryDirectory() as folder:
         rate = trio.run(_drive, Path(folder))
-    return [(f"durable lifecycles through the service, {AT_ONCE} at once", f"{rate:.0f}/s", "5 transitions, 5 events each")]
+    return [
+        (f"durable lifecycles through the service, {AT_ONCE} at once", f"{rate:.0f}/s", "5 transitions, 5 events each")
+    ]

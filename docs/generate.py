@@ -31,7 +31,13 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def configuration() -> str:
     """The keys of interlock.yaml."""
     rows = [
-        (f"`{row.key}`", row.kind, f"`{row.default}`" if row.default else "", row.meaning, "" if row.active else "not yet")
+        (
+            f"`{row.key}`",
+            row.kind,
+            f"`{row.default}`" if row.default else "",
+            row.meaning,
+            "" if row.active else "not yet",
+        )
         for row in config.reference_rows()
     ]
     return "\n\n".join(
@@ -74,24 +80,36 @@ def _commands(group: click.Group, context: click.Context) -> Iterable[tuple[str,
 
 
 def _kinds() -> list[type[errors.InterlockError]]:
-    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.InterlockError)]
+    return [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.InterlockError)
+    ]
 
 
 def model() -> str:
     """States, events, errors, reasons, environment."""
     parts = ["# States, events, errors, environment"]
     for noun, table in (("run", RUN), ("attempt", ATTEMPT), ("pool worker", WORKER), ("dispatcher", DISPATCHER)):
-        rows = [(f"`{state}`", ", ".join(f"`{event}`" for event in table.allowed(state)) or "final") for state in table.states]
+        rows = [
+            (f"`{state}`", ", ".join(f"`{event}`" for event in table.allowed(state)) or "final")
+            for state in table.states
+        ]
         parts.append(f"## States of a {noun}\n\n" + _table(("state", "events that it allows"), rows))
     rows = [
-        (f"`{kind.code}`", str(kind.http_status), str(kind.exit_status), inspect.cleandoc(kind.__doc__ or "").split("\n")[0])
+        (
+            f"`{kind.code}`",
+            str(kind.http_status),
+            str(kind.exit_status),
+            inspect.cleandoc(kind.__doc__ or "").split("\n")[0],
+        )
         for kind in _kinds()[1:]
     ]
     parts.append("## Errors\n\n" + _table(("code", "HTTP", "exit", "meaning"), rows))
     parts.append("## Reasons of ends\n\n" + ", ".join(f"`{reason}`" for reason in states.Reason))
     parts.append("## Notes in the event log\n\n" + ", ".join(f"`{note}`" for note in states.Note))
     parts.append("## What `why` can say\n\n" + ", ".join(f"`{kind}`" for kind in WaitKind))
-    parts.append("## What an agent may say in its result file\n\n" + ", ".join(f"`{kind}`" for kind in sorted(AGENT_MAY_SAY)))
+    parts.append(
+        "## What an agent may say in its result file\n\n" + ", ".join(f"`{kind}`" for kind in sorted(AGENT_MAY_SAY))
+    )
     return "\n\n".join(parts)
 
 
@@ -103,7 +121,9 @@ def python() -> str:
         head = f"interlock.{name}"
         if inspect.isfunction(thing):
             head += str(inspect.signature(thing))
-        parts.append(f"## {name}\n\n`{head.replace('interlock.domain.', '')}`\n\n{inspect.cleandoc(thing.__doc__ or '')}")
+        parts.append(
+            f"## {name}\n\n`{head.replace('interlock.domain.', '')}`\n\n{inspect.cleandoc(thing.__doc__ or '')}"
+        )
         fields = getattr(thing, "__struct_fields__", ())
         if fields:
             parts.append("Fields: " + ", ".join(f"`{field}`" for field in fields))

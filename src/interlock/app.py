@@ -167,9 +167,7 @@ class Interlock:
             environment=dict(os.environ),
             folder=self.config_path.parent if self.config_path is not None else Path.cwd(),
         )
-        return Dispatcher(
-            around, scope=scope, alone=alone, free_memory=available_memory_bytes, version=version()
-        )
+        return Dispatcher(around, scope=scope, alone=alone, free_memory=available_memory_bytes, version=version())
 
     def check_agent(self, agent: Agent) -> str | None:
         """Why an agent could not be started now, or None."""
@@ -192,7 +190,9 @@ class Interlock:
         living = {instance.id for instance in await self.alive()}
         for run in await self.store.read(lambda tx: tx.live_runs()):
             if run.held_by_agent and not run.remote and run.owner not in living:
-                faults.append(f"run #{run.number} has an agent that no dispatcher looks after (`interlock up` takes it up)")
+                faults.append(
+                    f"run #{run.number} has an agent that no dispatcher looks after (`interlock up` takes it up)"
+                )
         return [*faults, *slot_faults]
 
     async def backup(self, target: Path) -> None:
@@ -314,7 +314,11 @@ async def open_interlock(
     be taken up by the next process.
     """
     folder = Path(path).absolute()
-    loaded = Config(settings=config) if isinstance(config, Settings) else read_config(Path(config) if config else None, folder)
+    loaded = (
+        Config(settings=config)
+        if isinstance(config, Settings)
+        else read_config(Path(config) if config else None, folder)
+    )
     functions = dict(agents or {})
     if functions:
         named = {
@@ -327,9 +331,10 @@ async def open_interlock(
             changes["default_agent"] = next(iter(functions))
         loaded = _changed(loaded, changes)
     failure: BaseException | None = None
-    async with trio.open_nursery() as nursery, _opened(
-        folder, loaded, create=True, functions=functions, nursery=nursery
-    ) as il:
+    async with (
+        trio.open_nursery() as nursery,
+        _opened(folder, loaded, create=True, functions=functions, nursery=nursery) as il,
+    ):
         dispatcher: Dispatcher | None = None
         try:
             if dispatch is not False:

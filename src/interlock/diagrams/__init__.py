@@ -40,9 +40,7 @@ def render(
 
 
 @overload
-def render(
-    machine: str, format: str, *, taken: Sequence[Step] = (), current: str | None = None
-) -> bytes | str: ...
+def render(machine: str, format: str, *, taken: Sequence[Step] = (), current: str | None = None) -> bytes | str: ...
 
 
 def render(

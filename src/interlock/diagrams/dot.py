@@ -49,8 +49,7 @@ def text(picture: Picture) -> str:
             penwidth="1.2",
             margin="0.16,0.08",
         ),
-        "  edge "
-        + attributes(color=INK, fontname=FONT, fontsize="11", fontcolor=INK, arrowsize="0.7", penwidth="1"),
+        "  edge " + attributes(color=INK, fontname=FONT, fontsize="11", fontcolor=INK, arrowsize="0.7", penwidth="1"),
         f"  {quoted(NEW)} "
         + attributes(
             shape="circle", style="filled", fillcolor=INK, color=INK, label="", width="0.18", fixedsize="true"
@@ -137,9 +136,7 @@ def _drawn(picture: Picture, kind: str, *options: str) -> bytes:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(
-            f"{program} did not draw the {picture.noun} machine: {error}", hint=_WITHOUT
-        ) from error
+        raise Unavailable(f"{program} did not draw the {picture.noun} machine: {error}", hint=_WITHOUT) from error
     if done.returncode != 0 or not done.stdout:
         said = done.stderr.decode(errors="replace").strip() or "nothing"
         raise Unavailable(f"{program} ended with status {done.returncode} and said: {said}", hint=_WITHOUT)

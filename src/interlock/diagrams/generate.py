@@ -64,9 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog=COMMAND, description="Write the state diagrams, or check that they are current."
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 and name what is stale")
-    parser.add_argument(
-        "--folder", type=Path, default=FOLDER, help="default: %(default)s in the working folder"
-    )
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="default: %(default)s in the working folder")
     options = parser.parse_args(arguments)
     folder: Path = options.folder
     if not options.check:

@@ -26,8 +26,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in cells
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells
     ]
     rule = "| " + " | ".join("-" * width for width in widths) + " |"
     return "\n".join([lines[0], rule, *lines[1:]])
@@ -43,20 +42,13 @@ def _path(picture: Picture) -> str:
     steps = enumerate(picture.path, start=1)
     return table(
         ("step", "event", "from", "to"),
-        [
-            (str(number), f"`{move.event}`", _state(move.source), _state(move.target))
-            for number, move in steps
-        ],
+        [(str(number), f"`{move.event}`", _state(move.source), _state(move.target)) for number, move in steps],
     )
 
 
 def _events(picture: Picture) -> str:
     ruled = picture.machine == "run"
-    head = (
-        ["event", "from", "to"]
-        + (["by", "slots", "when"] if ruled else [])
-        + (["taken"] if picture.path else [])
-    )
+    head = ["event", "from", "to"] + (["by", "slots", "when"] if ruled else []) + (["taken"] if picture.path else [])
     rows: list[list[str]] = []
     for event in picture.events:
         ways: dict[str, list[Move]] = {}

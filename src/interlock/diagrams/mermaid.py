@@ -33,9 +33,7 @@ def text(picture: Picture) -> str:
     classes = {
         "ending": [state for state in picture.states if state in picture.final],
         "gate": [gate.name for gate in picture.gates],
-        "passed": [
-            state for state in picture.states if state in picture.visited and state != picture.current
-        ],
+        "passed": [state for state in picture.states if state in picture.visited and state != picture.current],
         "here": [state for state in picture.states if state == picture.current],
     }
     # A later class overrides an earlier one, so where the run is comes last.

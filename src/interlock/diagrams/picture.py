@@ -87,9 +87,7 @@ class Picture:
         return tuple(state for state in self.states if state not in self.final)
 
 
-def picture(
-    machine: str, *, taken: Sequence[tuple[str, str, str]] = (), current: str | None = None
-) -> Picture:
+def picture(machine: str, *, taken: Sequence[tuple[str, str, str]] = (), current: str | None = None) -> Picture:
     """Compile the picture of ``machine``. Raises ``InvalidInput`` for what the machine does not know."""
     table = TABLES.get(machine)
     if table is None:
@@ -174,9 +172,7 @@ def _gates(
     return tuple(gates), gated
 
 
-def _arrows(
-    moves: Sequence[Move], gates: Sequence[Gate], gated: dict[tuple[str, str], str]
-) -> tuple[Arrow, ...]:
+def _arrows(moves: Sequence[Move], gates: Sequence[Gate], gated: dict[tuple[str, str], str]) -> tuple[Arrow, ...]:
     labels: dict[tuple[str, str, bool], list[str]] = {}
     through: dict[tuple[str, str], list[str]] = {}
     for move in moves:
@@ -190,9 +186,7 @@ def _arrows(
             labels.setdefault((move.source, move.target, True), []).append(label)
         elif gate is None:
             labels.setdefault((move.source, move.target, False), []).append(move.event)
-    drawn = [
-        Arrow(source, target, " / ".join(words), taken) for (source, target, taken), words in labels.items()
-    ]
+    drawn = [Arrow(source, target, " / ".join(words), taken) for (source, target, taken), words in labels.items()]
     leaving = {source for source, target, _ in labels if source != target}
     drawn += [Arrow(state, gate.name, "") for gate in gates for state in gate.members if state not in leaving]
     drawn += [

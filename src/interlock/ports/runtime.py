@@ -68,7 +68,10 @@ class Handle(Protocol):
         ...
 
     async def stop(self, grace_ms: int) -> None:
-        """End the whole tree: TERM, grace, KILL, confirmed. Raises :class:`TreeSurvives`. May be called again, and after the end."""
+        """End the whole tree: TERM, grace, KILL, confirmed. May be called again, and after the end.
+
+        Raises :class:`TreeSurvives`.
+        """
         ...
 
     def activity(self) -> Activity:

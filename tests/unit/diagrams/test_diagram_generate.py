@@ -40,9 +40,7 @@ def test_a_written_folder_passes_its_check(tmp_path: Path, capsys: pytest.Captur
     assert {path.name: path.read_text() for path in folder.iterdir()} == files()
 
 
-def test_the_check_names_what_is_stale_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_check_names_what_is_stale_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--folder", str(tmp_path)])
     (tmp_path / "run.mmd").write_text("stateDiagram-v2\n")
     (tmp_path / "worker.dot").unlink()

@@ -177,9 +177,7 @@ def test_dot_takes_the_text_without_a_warning(machine: str) -> None:
         check=True,
         env={**os.environ, "LC_ALL": "C"},
     )
-    nodes = {
-        line.split()[1].strip('"') for line in done.stdout.decode().splitlines() if line.startswith("node")
-    }
+    nodes = {line.split()[1].strip('"') for line in done.stdout.decode().splitlines() if line.startswith("node")}
     assert nodes == {NEW, *TABLES[machine].states, *(gate.name for gate in picture(machine).gates)}
     assert b"syntax" not in done.stderr
 
@@ -211,9 +209,7 @@ def test_without_graphviz_an_image_says_what_to_install(
         assert render("run", other)
 
 
-def test_a_graphviz_that_fails_is_named_with_what_it_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: object
-) -> None:
+def test_a_graphviz_that_fails_is_named_with_what_it_said(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     program = f"{tmp_path}/dot"
     with open(program, "w") as file:
         file.write("#!/bin/sh\necho 'no such plugin' >&2\nexit 3\n")
@@ -246,11 +242,7 @@ def test_the_run_table_is_made_of_the_rules() -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_second_table_lists_what_is_allowed(machine: str) -> None:
     text = render(machine, "md")
-    listed = {
-        line.split("|")[1].strip(" `"): line
-        for line in text.split("## States")[1].splitlines()
-        if "`" in line
-    }
+    listed = {line.split("|")[1].strip(" `"): line for line in text.split("## States")[1].splitlines() if "`" in line}
     for state in TABLES[machine].states:
         allowed = TABLES[machine].allowed(state)
         assert f"| {', '.join(f'`{event}`' for event in allowed) or 'nothing'} " in listed[state]
@@ -296,9 +288,7 @@ def test_step_numbers(steps: list[int], text: str) -> None:
         ({"machine": "worker", "format": "md", "taken": [("", "submit", "starting")]}, "has no move"),
     ],
 )
-def test_what_the_machine_does_not_know_is_refused_with_a_hint(
-    arguments: dict[str, object], says: str
-) -> None:
+def test_what_the_machine_does_not_know_is_refused_with_a_hint(arguments: dict[str, object], says: str) -> None:
     with pytest.raises(InvalidInput, match=says) as refused:
         render(**arguments)  # type: ignore[call-overload]
     assert refused.value.hint

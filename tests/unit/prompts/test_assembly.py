@@ -28,7 +28,16 @@ def test_everything_of_the_task_is_there_in_order() -> None:
     prompt = build_prompt(_run(Task(title="Fix it", content="how", context=context)), [])
     places = [
         prompt.index(word)
-        for word in ("# Fix it", "why", "how", "## Done when\n\n- tests pass", "- a.py", "- #3", "Labels: bug", "Source:")
+        for word in (
+            "# Fix it",
+            "why",
+            "how",
+            "## Done when\n\n- tests pass",
+            "- a.py",
+            "- #3",
+            "Labels: bug",
+            "Source:",
+        )
     ]
     assert places == sorted(places)
     assert prompt.endswith("\n")
