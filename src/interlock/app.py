@@ -18,7 +18,7 @@ from interlock.actors.run import Surroundings as ActorSurroundings
 from interlock.cli.main import run_command_line
 from interlock.config import Config, example_config, load_config
 from interlock.domain.errors import Conflict, NotFound
-from interlock.domain.run import Event, Instance, Run
+from interlock.domain.run import Event, Instance, ProcessIdentity, Run
 from interlock.domain.settings import Agent, RuntimeKind, Settings
 from interlock.domain.task import Task
 from interlock.ports.runtime import CannotStart, Handle, Launch, Recovery
@@ -74,11 +74,11 @@ class Runtimes:
         """Start the agent. Raises :class:`CannotStart`."""
         return await self._for(launch.agent).launch(launch)
 
-    async def recover(self, folder: Path) -> Recovery:
+    async def recover(self, folder: Path, known: ProcessIdentity | None = None, *, started: bool = False) -> Recovery:
         """What became of the agent of a folder. Functions of this process are the only ones that need their own look."""
         if self._function is not None:
-            return await self._function.recover(folder)
-        return await self._command.recover(folder)
+            return await self._function.recover(folder, known, started=started)
+        return await self._command.recover(folder, known, started=started)
 
 
 class Interlock:

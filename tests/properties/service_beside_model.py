@@ -128,7 +128,19 @@ CONFIGURATION = {
     "never_claimed": ["withdraw", "fail"],
 }
 PICK = range(60)
-SPANS = [1, 1000, 12_000, 30_000, 61_000, 5 * model.MINUTE + 1, 16 * model.MINUTE, 45 * model.MINUTE]
+SPANS = [
+    "due",
+    "due",
+    "almost",
+    1,
+    1000,
+    12_000,
+    30_000,
+    61_000,
+    5 * model.MINUTE + 1,
+    16 * model.MINUTE,
+    45 * model.MINUTE,
+]
 TASK = {
     "project": mostly(None, "p1", "p2", "p3"),
     "tracker": mostly(None, "t1", "t2"),
@@ -416,7 +428,8 @@ class Beside:
         run = self.a_run(pick, *model.ENDED)
         self.tell(f"retry #{run.number}")
         twin = run.unique and any(other.unique == run.unique and not other.ended for other in self.world.runs.values())
-        if not run.ended or twin:
+        failed = self.world.rules.need_failed != "run" and any(need.ended for need in self.world.needs_of_a_retry(run))
+        if not run.ended or twin or failed:
             with self.refused(Conflict):
                 self.on(run, submitting.retry)
             return
@@ -493,19 +506,33 @@ class Beside:
 
     @action(
         weight=12,
-        when=lambda self: any(run.pull for run in self.world.runs.values()),
+        when=lambda self: any(run.state in model.ACTIVE for run in self.world.runs.values()),
         pick=PICK,
+        which=["open"] * 6 + ["held", "held", "ours", "any"],
         holder=["h1", "h2"],
         agent=mostly(None, "a1", "a2"),
-        request=[None, "q1", "q2", "q3", "q4", "q5"],
+        request=[None, "same", "q1", "q2", "q3", "q4", "q5"],
         offer=mostly("any", "this", "old"),
         lease=mostly(None, 60_000, 90_000, 0),
     )
     def claim(
-        self, pick: int, holder: str, agent: str | None, request: str | None, offer: str, lease: int | None
+        self,
+        pick: int,
+        which: str,
+        holder: str,
+        agent: str | None,
+        request: str | None,
+        offer: str,
+        lease: int | None,
     ) -> None:
-        open_ = [run for run in self.world.runs.values() if run.pull]
-        run = self.a_run(pick) if pick % 8 == 0 else open_[pick % len(open_)]
+        fitting = {
+            "open": [run for run in self.world.runs.values() if run.pull],
+            "held": [run for run in self.world.runs.values() if run.live],
+            "ours": [run for run in self.world.runs.values() if run.state == "dispatched" and not run.pull],
+        }.get(which)
+        run = fitting[pick % len(fitting)] if fitting else self.a_run(pick)
+        if request == "same":
+            request = run.attempts[run.fence].request if run.attempts else None
         number = {"any": None, "this": run.dispatches, "old": run.dispatches - 1}[offer]
         self.tell(f"{holder} ({agent}) claims #{run.number} request={request} offer={offer} lease={lease}")
         wanted: dict[str, Any] = {
@@ -541,6 +568,8 @@ class Beside:
             return StaleClaim
         if run.live:
             return AlreadyClaimed
+        if run.state == "dispatched" and (run.held or self.world.paused):
+            return Conflict
         if offer == "old":
             return StaleClaim
         if run.state == "dispatched" and not run.pull:
@@ -569,7 +598,7 @@ class Beside:
         run = self.world.runs[claim.run]
         if run.state == "running":
             self.unchanged()
-        run.state = "running"
+        run.state, run.misfires = "running", 0
 
     @action(weight=4, when=lambda self: self.claims, pick=PICK, distortion=DISTORTIONS, lease=mostly(None, 90_000, -5))
     def renew(self, pick: int, distortion: str, lease: int | None) -> None:
@@ -583,7 +612,7 @@ class Beside:
         beat = self.write(*arguments)
         run, rules = self.world.runs[claim.run], self.world.rules
         if run.remote:
-            run.state = "running"
+            run.state, run.misfires = "running", 0
         assert beat.go_on == (run.stop is None)
         assert beat.go_on or beat.reason
         if run.stop is None:
@@ -682,7 +711,12 @@ class Beside:
         else:
             self.on(run, getattr(operating, how), message=words, by="operator")
         if run.live:
-            if run.stop is not None:
+            if run.stop is not None and how in ("cancel", "close") and run.stop[0] not in ("cancel", "close"):
+                if run.then is None:
+                    run.then = how
+                else:
+                    self.unchanged()
+            elif run.stop is not None:
                 self.unchanged()
             else:
                 reasons = {
@@ -745,6 +779,10 @@ class Beside:
         self.on(run, work)
         if run.held == held:
             self.unchanged()
+        elif held and run.state == "dispatched":
+            wait = (run.not_before, run.backoff, run.window)
+            self.world.enqueue(run)
+            run.not_before, run.backoff, run.window = wait
         run.held = held
 
     @action(weight=3, when=lambda self: self.world.runs, pick=PICK, priority=range(-2, 6))
@@ -857,14 +895,23 @@ class Beside:
     # time and crashes
 
     @action(weight=4, span=SPANS)
-    def time_passes(self, span: int) -> None:
-        self.tell(f"{span} ms pass")
-        self.world.now += span
+    def time_passes(self, span: int | str) -> None:
+        self._pass(span)
+
+    def _pass(self, span: int | str) -> None:
+        self.world.now += self._length(span)
+        self.tell(f"{span}: it is {self.now - START} ms after the start")
+
+    def _length(self, span: int | str) -> int:
+        """A number of milliseconds; ``due``: up to the next moment at which something is due, ``almost``: up to the one before."""
+        if isinstance(span, int):
+            return span
+        dues = [due for run in self.world.runs.values() if (due := self.world.due(run)) is not None and due > self.now]
+        return (min(dues) if dues else self.now + 1) - self.now - (span == "almost")
 
     @action(weight=6, span=SPANS)
-    def reap(self, span: int) -> None:
-        self.world.now += span
-        self.tell(f"{span} ms pass")
+    def reap(self, span: int | str) -> None:
+        self._pass(span)
         # An end may bring the next one: a lapsed claim is offered again, and its deadline has passed as well.
         for _ in range(4):
             reaped = self.write(supervising.reap, ALL)
@@ -885,8 +932,9 @@ class Beside:
         self._open()
 
     @action(weight=1, span=SPANS)
-    def downtime(self, span: int) -> None:
+    def downtime(self, span: int | str) -> None:
         """Time in which no dispatcher was awake counts against nobody."""
+        span = self._length(span)
         self.tell(f"the dispatcher is down for {span} ms")
         self.write(supervising.catch_up, epoch=EPOCH, threshold_ms=0)
         self.world.catch_up()
@@ -980,7 +1028,7 @@ class Beside:
                 "timeout_at": row.timeout_at_ms,
                 "spent": row.spent_ms,
                 "stop": None if row.stop is None else (str(row.stop.kind), row.stop.reason),
-                "budgets": (row.failures, row.losts, row.defers, row.offers, row.releases, row.dispatch_count),
+                "budgets": (row.failures, row.losts, row.defers, row.offers, row.releases, row.misfires, row.dispatch_count),
                 "not_before": row.not_before_ms,
                 "backoff": row.not_before_why is not None,
                 "own priority": row.base_priority,
@@ -1000,7 +1048,7 @@ class Beside:
                 "timeout_at": run.timeout_at,
                 "spent": run.spent,
                 "stop": run.stop,
-                "budgets": (run.failures, run.losts, run.defers, run.offers, run.releases, run.dispatches),
+                "budgets": (run.failures, run.losts, run.defers, run.offers, run.releases, run.misfires, run.dispatches),
                 "not_before": run.not_before,
                 "backoff": run.backoff,
                 "own priority": run.own_priority,

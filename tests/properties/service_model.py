@@ -66,12 +66,16 @@ class Run:
     timeout_at: int | None = None
     spent: int = 0
     stop: tuple[str, str] | None = None
+    then: str | None = None
+    """A cancel or close that came behind another intent."""
+    retry_of: int | None = None
     dispatches: int = 0
     failures: int = 0
     losts: int = 0
     defers: int = 0
     offers: int = 0
     releases: int = 0
+    misfires: int = 0
     slots: frozenset[str] = frozenset()
     attempts: dict[int, Attempt] = field(default_factory=dict)
 
@@ -192,9 +196,20 @@ class World:
     def startable(self, run: Run) -> bool:
         """Of a ready run: whether agent and limits allow it now."""
         agent = self.agent_for(run)
-        if not self.rules.pull and (agent not in AGENTS or self.unavailable.get(agent or "", 0) > self.now):
+        if not self.rules.pull and (agent not in AGENTS or self.closed(agent)):
             return False
         return self.has_room(self.keys(run, agent))
+
+    def closed(self, agent: str | None) -> bool:
+        """Whether an agent gets no run now: it could not be started, or one run tries whether it can be again."""
+        retry = self.unavailable.get(agent or "", 0)
+        if not retry or retry > self.now:
+            return retry > self.now
+        since = max(retry, self.now - MINUTE)
+        return any(
+            run.state == "claimed" and not run.remote and run.agent == agent and (run.claimed or 0) >= since
+            for run in self.runs.values()
+        )
 
     def is_ready(self, run: Run) -> bool:
         return (
@@ -221,10 +236,17 @@ class World:
     # moves
 
     def _leave_claim(self, run: Run) -> None:
+        self._count(run)
+        run.claimed = None
         if run.live:
-            run.spent += self.now - (run.claimed or 0)
-            run.holder = run.owner = run.lease = run.claimed = run.stop = None
+            run.holder = run.owner = run.lease = run.stop = run.then = None
             run.remote = False
+
+    def _count(self, run: Run) -> None:
+        """The time of claims, and that of offers after the first one, is spent."""
+        if run.claimed is not None:
+            run.spent += self.now - run.claimed
+            run.claimed = self.now
 
     def _give_back(self, run: Run) -> None:
         self._leave_claim(run)
@@ -269,6 +291,7 @@ class World:
         self._set_wait(run, None)
         if self.rules.pull:
             run.pull, run.offered = True, self.now
+            run.claimed = None if run.first_claimed is None else self.now
             if self.rules.deadline is not None and run.first_claimed is not None:
                 run.timeout_at = self.now + max(0, self.rules.deadline - run.spent)
 
@@ -281,6 +304,7 @@ class World:
         run.epoch += owner is not None
         run.pull, run.offered, run.offers = False, None, 0
         self._set_wait(run, None)
+        self._count(run)
         run.lease, run.claimed = self.now + lease, self.now
         run.first_claimed = self.now if run.first_claimed is None else run.first_claimed
         ends = [self.now + self.timeout(run, agent)]
@@ -320,7 +344,7 @@ class World:
                 self.enqueue(run)
                 if self.is_ready(run):
                     candidates.add(run.number)
-            else:
+            elif not self.closed(run.agent):
                 self.claim_local(run, owner)
                 taken.append(run.number)
         while len(taken) < bound:
@@ -348,6 +372,12 @@ class World:
     ) -> None:
         """The live attempt ends as its holder says; while it is being stopped, as the intent says, unless it came first to its own
         end on this machine."""
+        then = run.then
+        self._end_attempt(run, asked, permanent=permanent, delay=delay, deadline=deadline)
+        if then is not None and not run.ended:
+            self.finish(run, "cancelled" if then == "cancel" else "completed")
+
+    def _end_attempt(self, run: Run, asked: str, *, permanent: bool, delay: int | None, deadline: bool) -> None:
         kind = asked
         if run.stop is not None and (run.remote or asked != "completed"):
             kind = STOP_MEANS[run.stop[0]]
@@ -355,6 +385,8 @@ class World:
             permanent = False
         run.attempts[run.fence].asked = asked
         rules = self.rules
+        if kind not in ("interrupted", "cannot_start", "returned"):
+            run.misfires = 0
         if kind not in ("lost", "lapsed", "returned", "cannot_start", "interrupted"):
             run.losts = 0
         if kind == "timed_out" and not (rules.retry_on_timeout and not deadline):
@@ -387,20 +419,26 @@ class World:
             else:
                 delay = 0 if run.losts == 1 else min(60_000, 1000 * 2 ** (run.losts - 2))
                 self.offer_again(run, delay)
-        elif kind == "returned" and run.releases == 0:
+        elif kind == "returned" and run.releases == 0 and not run.held and not self.paused:
             self.offer_again(run, 0)
             run.releases = 1
         elif kind == "cannot_start":
-            self.enqueue(run, wait=(2500, 5000))
+            run.misfires += 1
+            delay = min(300_000, 5000 * 2 ** (run.misfires - 1))
+            self.enqueue(run, wait=(delay // 2, delay))
         else:
             self.enqueue(run)
 
     def offer_again(self, run: Run, delay: int) -> None:
+        if run.held or self.paused:
+            self.enqueue(run, wait=(delay // 2, delay) if delay else None)
+            return
         remote = run.remote
         run.timeout_at = None
-        if self.rules.deadline is not None:
-            run.timeout_at = (run.claimed or 0) + max(0, self.rules.deadline - run.spent)
         self._leave_claim(run)
+        run.claimed = self.now
+        if self.rules.deadline is not None:
+            run.timeout_at = self.now + max(0, self.rules.deadline - run.spent)
         run.state, run.offers, run.pull = "dispatched", 0, remote
         self._set_wait(run, (delay // 2, delay) if delay and not remote else None)
         if remote:
@@ -461,8 +499,10 @@ class World:
                 run.stop = ("timeout", "deadline" if late else "timeout")
 
     def _somebody_fits(self, run: Run) -> bool:
+        offered = run.offered or 0
         return any(
-            seen >= (run.offered or 0)
+            seen >= offered + (self.now - offered) // 2
+            and (run.agent is not None or agent is None or self.has_room(frozenset({f"agent:{agent}"})))
             and (agent is None or run.agent is None or agent == run.agent)
             and (not types or run.type is None or run.type in types)
             for agent, types, seen in self.pullers.values()
@@ -477,11 +517,22 @@ class World:
                     at = getattr(run, name)
                     setattr(run, name, None if at is None else at + gap)
 
+    def newest(self, number: int) -> Run:
+        """The run that stands for a task now."""
+        later = [run.number for run in self.runs.values() if run.retry_of == number]
+        return self.newest(max(later)) if later else self.runs[number]
+
+    def needs_of_a_retry(self, run: Run) -> list[Run]:
+        """The newest run of each need that has not completed."""
+        return [need for need in map(self.newest, run.needs) if need.state != "completed"]
+
     def again(self, run: Run, number: int, run_id: str) -> Run:
-        """The new run of an ended one."""
+        """The new run of an ended one; it needs the newest run of each need that is not met."""
         return Run(
             number=number,
             id=run_id,
+            retry_of=run.number,
+            needs={need.number: False for need in self.needs_of_a_retry(run) if not need.ended},
             **{
                 name: getattr(run, name)
                 for name in (

@@ -30,6 +30,9 @@ log = logging.getLogger("interlock")
 VIGIL_SECONDS = 5.0
 ASLEEP_MS = 12_000
 ROUND = 32
+SMALL_ROUND = 4
+FIT_FOR_MS = 2000
+"""How long the finding that an agent can be started holds."""
 
 
 class Ending(StrEnum):
@@ -38,6 +41,10 @@ class Ending(StrEnum):
     DRAIN = "drain"
     DETACH = "detach"
     KILL = "kill"
+
+
+HARDNESS = (Ending.DRAIN, Ending.KILL, Ending.DETACH)
+"""What may follow upon what: each waits for less than the one before."""
 
 
 class Bell:
@@ -83,6 +90,8 @@ class Dispatcher:
         self._ending_changed = trio.Event()
         self._admitting = trio.Lock()
         self._note: str | None = None
+        self._found_fit: dict[str, int] = {}
+        self._looked_at: dict[str, int] = {}
 
     @property
     def id(self) -> str:
@@ -134,7 +143,6 @@ class Dispatcher:
             state=str(self.state),
             scope=self.scope,
             started_ms=now,
-            seen_ms=now,
             version=self._version,
         )
         await self.service.write(lambda tx, _: tx.put_instance(instance))
@@ -173,9 +181,9 @@ class Dispatcher:
     def end(self, how: Ending) -> None:
         """Begin to end: ``drain`` lets agents finish, ``detach`` leaves them running, ``kill`` stops and requeues them.
 
-        May be called again with a harder one: drain, then kill or detach.
+        May be called again with a harder one: drain, then kill, then detach, which waits for nobody.
         """
-        if self._ending is how or self._ending in (Ending.KILL, Ending.DETACH):
+        if self._ending is not None and HARDNESS.index(how) <= HARDNESS.index(self._ending):
             return
         self._ending = how
         self._ending_changed.set()
@@ -188,26 +196,32 @@ class Dispatcher:
         async with self._admitting:
             # A round that was under way has its actors in the tracker now; no other one begins.
             pass
-        # Before the first pause from here on: a harder ending that comes meanwhile is to be heard.
-        changed = self._ending_changed
-        if self._ending is Ending.DRAIN:
-
-            async def escalated() -> None:
-                await changed.wait()
-                waiting.cancel_scope.cancel()
-
+        while True:
+            # Taken before the first pause: a harder ending that comes meanwhile is to be heard.
+            how, changed = self._ending, self._ending_changed
             async with trio.open_nursery() as waiting:
-                waiting.start_soon(escalated)
-                await persist("draining", self._withdraw_offers)
-                await self.tracker.empty()
+                waiting.start_soon(self._escalated, changed, waiting.cancel_scope)
+                await self._end_by(how)
                 waiting.cancel_scope.cancel()
-        if self._ending is Ending.KILL:
+            if self._ending is how:
+                return
+
+    async def _escalated(self, changed: trio.Event, scope: trio.CancelScope) -> None:
+        await changed.wait()
+        scope.cancel()
+
+    async def _end_by(self, how: Ending) -> None:
+        """Until nothing runs here any more; at once when all is to be left as it is."""
+        if how is Ending.DETACH:
+            return
+        if how is Ending.DRAIN:
+            await persist("draining", self._withdraw_offers)
+        else:
             for actor in list(self.tracker.actors.values()):
                 await persist("stopping an agent", partial(self._interrupt, actor))
-            await self.tracker.empty()
-        if self._ending is not Ending.DETACH:
-            # What was lost or given back meanwhile waits as an offer that nobody here would take any more.
-            await persist("stopping", self._withdraw_offers)
+        await self.tracker.empty()
+        # What was lost or given back meanwhile waits as an offer that nobody here would take any more.
+        await persist("stopping", self._withdraw_offers)
 
     async def _withdraw_offers(self) -> None:
         others = [
@@ -273,30 +287,49 @@ class Dispatcher:
             await self._check_agents()
             if not self.service.anything_to_dispatch():
                 return False
-            done = await self.service.dispatch(owner=self.id, scope=self.scope, bound=ROUND)
+            # What was started a moment ago has not taken its memory yet: a few at a time where that is looked at.
+            bound = SMALL_ROUND if self.around.settings.min_free_memory_bytes else ROUND
+            done = await self.service.dispatch(owner=self.id, scope=self.scope, bound=bound, fit=self._fit())
             for run, agent in done.claimed:
                 self._spawn(actors, RunActor(self.around, run, agent), fresh=True)
+            if done.unchecked is not None:
+                await self._check_agent(done.unchecked)
         if done.offered or done.claimed:
             self._reap_bell.ring()
         return done.more
 
-    async def _check_agents(self) -> None:
-        """Look for agents that became unavailable: their runs wait instead of failing. Retried when their wait is over."""
+    def _fit(self) -> frozenset[str]:
+        """Agents of which it was found a moment ago that they can be started."""
         now = self.around.clock.now_ms()
-        healths = self.service.store.peek(lambda tx: tx.healths())
-        for name, health in healths.items():
+        return frozenset(name for name, at in self._found_fit.items() if 0 <= now - at < FIT_FOR_MS)
+
+    async def _check_agents(self) -> None:
+        """Look after agents that could not be started. When the wait of one is over and nothing is seen to be wrong with it any
+        more, a run may try it; only a start shows that it can be started.
+        """
+        now = self.around.clock.now_ms()
+        for name, health in self.service.store.peek(lambda tx: tx.healths()).items():
             if health.retry_ms > now:
-                continue
-            agents = self.service.store.peek(lambda tx: circumstances(tx, self.service.context()).agents)
-            agent = agents.get(name)
-            cwd = self.around.folder
-            if agent is not None and agent.cwd is not None:
-                cwd /= agent.cwd
-            reason = None if agent is None else self.around.runtime.check(agent, cwd)
-            if reason is None:
-                await self.service.agent_started(name)
-            else:
-                await self.service.agent_cannot_start(name, reason)
+                self._found_fit.pop(name, None)
+            elif self._looked_at.get(name) != health.retry_ms:
+                await self._check_agent(name)
+                self._looked_at[name] = health.retry_ms
+
+    async def _check_agent(self, name: str) -> None:
+        """See whether an agent can be started as far as that shows without starting it; its runs wait if not."""
+        agents = self.service.store.peek(lambda tx: circumstances(tx, self.service.context()).agents)
+        agent = agents.get(name)
+        if agent is None:
+            # It is not defined any more: what was wrong with it is of no interest.
+            await self.service.agent_started(name)
+            return
+        cwd = self.around.folder if agent.cwd is None else self.around.folder / agent.cwd
+        reason = self.around.runtime.check(agent, cwd)
+        if reason is None:
+            self._found_fit[name] = self.around.clock.now_ms()
+        else:
+            self._found_fit.pop(name, None)
+            await self.service.agent_cannot_start(name, reason)
 
     def _spawn(self, actors: trio.Nursery, actor: RunActor, *, fresh: bool) -> None:
         self.tracker.add(actor)
@@ -341,7 +374,8 @@ class Dispatcher:
     def _next_due(self) -> int | None:
         """The next deadline of a run, or of an agent that is to be tried again."""
         dues = [self.service.next_due_ms()]
-        dues += [health.retry_ms for health in self.service.store.peek(lambda tx: tx.healths()).values()]
+        healths = self.service.store.peek(lambda tx: tx.healths())
+        dues += [health.retry_ms for name, health in healths.items() if self._looked_at.get(name) != health.retry_ms]
         return min((due for due in dues if due is not None), default=None)
 
     async def reap_once(self) -> None:

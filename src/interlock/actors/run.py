@@ -85,6 +85,7 @@ class RunActor:
         if run.stop is not None:
             self._stop_asked.set()
         self._files: AttemptFiles | None = None
+        self._ended_first: bool | None = None
 
     def ask_to_stop(self, stop: Stop) -> None:
         """Hear of a persisted stop intent."""
@@ -119,7 +120,10 @@ class RunActor:
         """Take up the agent of a claim that an earlier process left behind."""
         files = await self._locate()
         while True:
-            found = await self.around.runtime.recover(files.folder)
+            attempt = await self._attempt()
+            found = await self.around.runtime.recover(
+                files.folder, attempt.process, started=attempt.started_ms is not None
+            )
             if isinstance(found, Alive):
                 await self._see_through(found.handle, files)
                 return
@@ -222,6 +226,8 @@ class RunActor:
 
                 async def wait_for_end() -> None:
                     ended.append(await handle.wait())
+                    # A stop that is asked for from here on finds an agent that has ended already.
+                    self._ended_first = await self._current_stop() is None
                     nursery.cancel_scope.cancel()
 
                 async def wait_for_stop() -> None:
@@ -252,6 +258,10 @@ class RunActor:
                 self.phase = AttemptState.WORKING
             except StaleClaim:
                 log.warning("run #%d: its claim is over", self.run.number)
+            service = self.around.service
+            if self.agent.name in service.store.peek(lambda tx: tx.healths()):
+                # Nothing less than a start shows that an agent can be started.
+                await service.agent_started(self.agent.name)
 
         await persist("confirming a start", confirm)
 
@@ -308,17 +318,38 @@ class RunActor:
             message = "the dispatcher ended before it could start the agent"
             outcome = Outcome(kind=OutcomeKind.INTERRUPTED, reason=Reason.NOT_STARTED, message=message)
         else:
-            result, fault = load_result(files.result)
-            outcome = decide(
-                stop=stop,
+            outcome = self._outcome(stop, ending, files)
+        crashpoint("before_finish")
+        await self._finish(outcome)
+        crashpoint("after_finish")
+
+    def _outcome(self, stop: Stop | None, ending: Ending | None, files: AttemptFiles) -> Outcome:
+        result, fault = load_result(files.result)
+
+        def under(intent: Stop | None) -> Outcome:
+            return decide(
+                stop=intent,
                 exit_status=None if ending is None else ending.exit_status,
                 result=result,
                 result_fault=fault,
                 tail=read_tail(files.log),
             )
-        crashpoint("before_finish")
-        await self._finish(outcome)
-        crashpoint("after_finish")
+
+        if stop is not None and ending is not None and self._ended_before(stop, files):
+            by_itself = under(None)
+            if by_itself.kind is OutcomeKind.COMPLETED:
+                return by_itself
+        return under(stop)
+
+    def _ended_before(self, stop: Stop, files: AttemptFiles) -> bool:
+        """Whether the agent had ended by itself before the stop was asked for: work that was done counts as done."""
+        if self._ended_first is not None:
+            return self._ended_first
+        try:
+            # Taken up after a restart: the exit file was written at the agent's end.
+            return files.exit.stat().st_mtime * 1000 < stop.at_ms
+        except OSError:
+            return False
 
     async def _current_stop(self) -> Stop | None:
         found: list[Stop | None] = []

@@ -106,6 +106,7 @@ def findings(backlog: Backlog, tasks: Sequence[Task], planned: Sequence[Planned]
         Standing.FAILED: "failed before (not run)",
         Standing.RETRIED: "failed before (run again)",
         Standing.AGAIN: "run again",
+        Standing.TWIN: "queued elsewhere under the same unique key (not queued twice)",
     }
     parts = [f"{len(by[standing])} {text}" for standing, text in words.items() if standing in by]
     if backlog.skipped_done:

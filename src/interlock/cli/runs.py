@@ -88,7 +88,7 @@ def note(run: Run, now_ms: int) -> str:
 
 async def outlook(il: Opened) -> str:
     """What has to happen before anything starts, if something has to; else empty."""
-    from interlock.service.operating import paused  # noqa: PLC0415
+    from interlock.service.brakes import paused  # noqa: PLC0415
 
     if not await il.alive():
         return "No dispatcher is running: `interlock up` starts one."

@@ -16,9 +16,9 @@ from interlock.domain.run import Instance, Run
 from interlock.domain.settings import Mode
 from interlock.domain.states import RunState
 from interlock.ports.store import Tx
+from interlock.service.brakes import paused
 from interlock.service.context import Context
 from interlock.service.dispatching import circumstances
-from interlock.service.operating import paused
 
 TRIES_OF_AN_AGENT = 2
 """An agent that could not be started this often is not waited for when nothing else is going on."""

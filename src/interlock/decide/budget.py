@@ -12,7 +12,7 @@ from interlock.domain.run import Run
 from interlock.domain.settings import SECOND, OnTimeout, Settings
 from interlock.domain.states import AttemptState, Reason, RunEvent
 
-CANNOT_START_BACKOFF_MS = (5 * SECOND, 300 * SECOND)
+MISFIRE_BACKOFF_MS = (5 * SECOND, 300 * SECOND)
 LONGEST_DEFER_MS = 366 * 86_400 * SECOND
 
 
@@ -32,6 +32,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     losts: int = 0
     defers: int = 0
+    misfires: int = 0
 
 
 ATTEMPT_EVENTS = {
@@ -49,6 +50,8 @@ ATTEMPT_EVENTS = {
     OutcomeKind.LAPSED: ("lapse", AttemptState.LAPSED),
     OutcomeKind.LOST: ("lose", AttemptState.LOST),
 }
+BEFORE_ITS_START = frozenset({OutcomeKind.CANNOT_START, OutcomeKind.INTERRUPTED, OutcomeKind.RETURNED})
+"""Ends that an agent may come to without having been started."""
 
 
 def settle(run: Run, outcome: Outcome, settings: Settings, now_ms: int, rng: Random) -> Settlement:
@@ -63,6 +66,7 @@ def settle(run: Run, outcome: Outcome, settings: Settings, now_ms: int, rng: Ran
         failures=run.failures,
         losts=0,
         defers=run.defers,
+        misfires=run.misfires if kind in BEFORE_ITS_START else 0,
     )
     to = msgspec.structs.replace
     if kind is OutcomeKind.COMPLETED:
@@ -88,15 +92,21 @@ def settle(run: Run, outcome: Outcome, settings: Settings, now_ms: int, rng: Ran
         event = RunEvent.RELEASE if run.releases == 0 else RunEvent.WITHDRAW
         return to(base, events=(event,), losts=run.losts)
     if kind is OutcomeKind.CANNOT_START:
-        delay = equal_jitter_ms(exponential_ms(1, *CANNOT_START_BACKOFF_MS), rng)
-        return to(
-            base,
-            events=(RunEvent.WITHDRAW,),
-            not_before_ms=now_ms + delay,
-            why=outcome.message,
-            losts=run.losts,
-        )
+        return _misfired(base, run, outcome, now_ms, rng, waits=run.misfires + 1)
+    if outcome.reason is Reason.NOT_STARTED:
+        # A restart costs nothing; a dispatcher that ends at every start is to be waited for.
+        return _misfired(base, run, outcome, now_ms, rng, waits=run.misfires)
     return to(base, events=(RunEvent.WITHDRAW,), losts=run.losts)
+
+
+def _misfired(base: Settlement, run: Run, outcome: Outcome, now_ms: int, rng: Random, *, waits: int) -> Settlement:
+    """Nothing was started. ``waits``: which wait of a growing row this is, 0 for none."""
+    to = msgspec.structs.replace
+    base = to(base, events=(RunEvent.WITHDRAW,), losts=run.losts, misfires=run.misfires + 1)
+    if not waits:
+        return base
+    delay = equal_jitter_ms(exponential_ms(waits, *MISFIRE_BACKOFF_MS), rng)
+    return to(base, not_before_ms=now_ms + delay, why=outcome.message)
 
 
 def _failed(base: Settlement, run: Run, outcome: Outcome, settings: Settings, now_ms: int, rng: Random) -> Settlement:

@@ -93,6 +93,7 @@ def _claim_due(run: Run, now_ms: int, settings: Settings) -> Due:
 
 
 def _spent(run: Run, now_ms: int) -> int:
+    """What counts against the deadline: the time under claims, and as an offer after the first one."""
     return run.spent_ms + (now_ms - run.claimed_ms if run.claimed_ms is not None else 0)
 
 
@@ -102,5 +103,5 @@ def timeout_at(run: Run, now_ms: int, timeout_ms: int | None, deadline_ms: int |
     if timeout_ms is not None:
         ends.append(now_ms + timeout_ms)
     if deadline_ms is not None:
-        ends.append(now_ms + max(0, deadline_ms - run.spent_ms))
+        ends.append(now_ms + max(0, deadline_ms - _spent(run, now_ms)))
     return min(ends, default=None)

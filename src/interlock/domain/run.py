@@ -11,13 +11,17 @@ from interlock.domain.task import Task
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """A persisted intent to stop the live agent of a run; set once per claim."""
+    """A persisted intent to stop the live agent of a run; set once per claim.
+
+    ``then`` is a cancel or close that was asked for later, behind an intent after which the run would go on.
+    """
 
     kind: StopKind
     reason: str
     message: str
     by: str
     at_ms: int
+    then: Stop | None = None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +29,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     All ``*_ms`` fields are Unix milliseconds. ``ready`` and ``due_ms`` are derived from the others
     (:mod:`interlock.decide.readiness`) and stored, because the queue and the reaper's heap are indexes on them.
-    ``priority`` is the task's (or the operator's) plus the route's. ``spent_ms`` is the time under claims so far, which
-    a deadline counts. ``not_before_why`` is None where the time was asked for, else the reason of a backoff.
+    ``priority`` is the task's (or the operator's) plus the route's. ``spent_ms`` is what a deadline has counted so far: the
+    time under claims, and as an offer once there was a claim; ``claimed_ms`` is since when it counts (of a live claim: when
+    that was made). ``misfires``: starts in a row that came to nothing. ``not_before_why`` is None where the time was
+    asked for, else the reason of a backoff.
     """
 
     number: int
@@ -70,6 +76,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     defers: int = 0
     offers: int = 0
     releases: int = 0
+    misfires: int = 0
     # the story so far
     question: str | None = None
     answer: str | None = None
@@ -195,7 +202,6 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None = None
     wanted: str | None = None
     started_ms: int = 0
-    seen_ms: int = 0
     version: str = ""
     note: str | None = None
 

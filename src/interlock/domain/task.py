@@ -11,9 +11,7 @@ PRIORITY_LIMIT = 1_000_000
 """Priorities lie within -PRIORITY_LIMIT..PRIORITY_LIMIT; higher goes first."""
 
 
-class TaskContext(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
+class TaskContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What an agent needs to know beside the title (second seed, section 4)."""
 
     description: str | None = None
@@ -25,8 +23,11 @@ class TaskContext(
     extra: dict[str, Any] = {}
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing to do.
+
+    Unknown keys of a stored one are passed over: another version may have written it. Faults in what people write are found
+    where it comes in (:mod:`interlock.sources`).
 
     ``id`` is the author's own name for it, unique within a backlog; ``needs`` lists such ids (or run ids).
     ``priority``: higher first. ``timeout_ms``: wall-clock milliseconds for one attempt; ``stall_ms``: milliseconds
@@ -61,3 +62,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         """Hash of the text that an agent would be given (16 hex digits): what makes a task *the same task*."""
         text = msgspec.json.encode([self.title, self.content, self.context], order="deterministic")
         return hashlib.sha256(text).hexdigest()[:16]
+
+
+class UnreadableTask(Task, frozen=True, kw_only=True, omit_defaults=True):
+    """Stands in for a stored task that cannot be read, so that its run can be listed, held and cancelled like any other.
+
+    It is never dispatched and never written back: what is stored stays as it is. ``fault`` says what is wrong with it.
+    """
+
+    fault: str = ""

@@ -6,6 +6,8 @@ Contract (every runtime passes the conformance suite):
   any point; it raises :class:`CannotStart` when there is nothing that could run, and then nothing runs.
 * At most one agent ever runs for one attempt folder: once ``recover`` has answered ``NeverStarted`` or ``Ended``, no launch
   that was under way in another process can still start one.
+* That holds also when the folder was removed while the agent ran: a handle's ``wait`` and ``stop`` still end, and ``recover``
+  finds the agent by what its caller and the system know. Only what is in the folder is lost, the exit status with it.
 * ``Handle.wait`` returns when the agent itself has ended; descendants may be left. ``Handle.stop`` returns when the whole tree
   is confirmed to be gone, and raises :class:`TreeSurvives` when that cannot be confirmed.
 * Output goes to the attempt's log file without passing through this process.
@@ -96,7 +98,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class NeverStarted(msgspec.Struct, frozen=True):
-    """It never ran, and never will: the folder is void."""
+    """It never ran (its start was not confirmed, and nothing is found of it), and never will: the folder is void."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -119,6 +121,10 @@ class Runtime(Protocol):
         """Start the agent. Raises :class:`CannotStart`."""
         ...
 
-    async def recover(self, folder: Path) -> Recovery:
-        """What became of the agent of this attempt folder; see the contract above."""
+    async def recover(self, folder: Path, known: ProcessIdentity | None = None, *, started: bool = False) -> Recovery:
+        """What became of the agent of this attempt folder; see the contract above.
+
+        ``known`` is the process that was recorded for the attempt, ``started`` whether its start was confirmed: the folder
+        may be gone, and they are not. An attempt that was started is never ``NeverStarted``.
+        """
         ...

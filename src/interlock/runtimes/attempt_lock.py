@@ -1,9 +1,14 @@
 """The lock and the void mark of an attempt folder: what makes a second start impossible.
 
-The lock is a flock on an open file description. The launcher takes it, looks for the void mark, and only then spawns;
-the description is inherited by the wrapper and its tree, so the lock is free exactly when the launcher and everyone
-of the tree who has not closed it are gone. Who finds it free takes it, and writes the void mark before letting go:
-a launcher that was stopped before it took the lock finds the mark, one that was stopped after it still holds the lock.
+The lock is a flock on an open file description. The launcher takes it for itself alone, looks for the void mark, and only
+then spawns; the description is inherited by the wrapper and its tree, so the lock is held alone exactly until the
+launcher and everyone of the tree who has not closed it are gone. Who recovers, or only looks, *shares* the lock: that
+succeeds when nobody holds it alone, keeps launchers out, and is not taken for a live agent by others who look at the
+same moment. The void mark is written before letting go: a launcher that was stopped before it took the lock finds the
+mark, one that was stopped after it still holds the lock.
+
+A free lock proves an absence only where the file is the one that the tree inherited. A folder that was removed and made
+anew has another: :mod:`interlock.runtimes.tree` knows what else to look at.
 
 flock works across processes and pid namespaces of one host, not on NFS (emulated there by locks that children do not
 inherit): the data folder belongs on a local disk.
@@ -17,15 +22,27 @@ import os
 from interlock.domain.attempt_files import AttemptFiles
 
 
-def take(files: AttemptFiles, *, create: bool = True) -> int | None:
-    """Take the lock without waiting: its descriptor, or None while anyone else holds it.
+def take(files: AttemptFiles) -> int | None:
+    """Take the lock to launch under it, without waiting: its descriptor, or None while anyone has it, or shares it.
 
-    Raises OSError: FileNotFoundError when the folder is gone, also when it went, or was replaced, meanwhile; without
-    ``create`` also when there is no lock file (then nothing can be said of who holds it).
+    Raises OSError: FileNotFoundError when the folder is gone, also when it went, or was replaced, meanwhile.
     """
+    return _lock(files, fcntl.LOCK_EX, create=True)
+
+
+def share(files: AttemptFiles, *, create: bool = True) -> int | None:
+    """Share the lock with others who look, without waiting: its descriptor, or None while a launcher or a tree has it.
+
+    Raises OSError as :func:`take`; without ``create`` FileNotFoundError also when there is no lock file (then nothing can
+    be said of who holds it).
+    """
+    return _lock(files, fcntl.LOCK_SH, create=create)
+
+
+def _lock(files: AttemptFiles, kind: int, *, create: bool) -> int | None:
     fd = os.open(files.lock, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
         return None
@@ -43,8 +60,8 @@ def take(files: AttemptFiles, *, create: bool = True) -> int | None:
 
 
 def is_free(files: AttemptFiles) -> bool:
-    """Whether nobody holds the lock now. Raises OSError as :func:`take`."""
-    fd = take(files, create=False)
+    """Whether neither a launcher nor a tree has the lock now. Raises OSError as :func:`share`."""
+    fd = share(files, create=False)
     if fd is None:
         return False
     os.close(fd)

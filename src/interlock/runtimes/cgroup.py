@@ -19,11 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 
 PARENT = "interlock"
+PREFIX = "attempt-"
 
 
 def cgroup_name(folder: Path) -> str:
     """The name of the cgroup of an attempt folder (an absolute, resolved path)."""
-    return "attempt-" + hashlib.sha256(os.fsencode(folder)).hexdigest()[:20]
+    return PREFIX + hashlib.sha256(os.fsencode(folder)).hexdigest()[:20]
 
 
 def own_cgroup(mountinfo: str, membership: str) -> Path | None:
@@ -32,15 +33,39 @@ def own_cgroup(mountinfo: str, membership: str) -> Path | None:
     if path is None or ".." in path.split("/"):
         # the latter: outside of what this cgroup namespace shows
         return None
-    for line in mountinfo.splitlines():
-        fields, _, kind = line.partition(" - ")
-        if not kind.startswith("cgroup2 "):
-            continue
-        root, mounted = (_unescape(word) for word in fields.split(" ")[3:5])
+    for root, mounted in _mounts(mountinfo):
         below = os.path.relpath(path, root)
         if not below.startswith(".."):
             return Path(mounted, below)
     return None
+
+
+def _mounts(mountinfo: str) -> list[tuple[str, str]]:
+    """(root within the hierarchy, where it is mounted) of every cgroup2 mount."""
+    found = []
+    for line in mountinfo.splitlines():
+        fields, _, kind = line.partition(" - ")
+        if kind.startswith("cgroup2 "):
+            root, mounted = (_unescape(word) for word in fields.split(" ")[3:5])
+            found.append((root, mounted))
+    return found
+
+
+def existing() -> dict[str, Path]:
+    """All attempts' cgroups that can be seen, by name: also those below the cgroup that an earlier dispatcher was in.
+
+    A walk over the whole hierarchy (some 50 us a cgroup), for attempts whose lock file names theirs no longer.
+    """
+    try:
+        mountinfo = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+    except FileNotFoundError:
+        return {}
+    found: dict[str, Path] = {}
+    for _, mounted in _mounts(mountinfo):
+        for where, names, _ in os.walk(mounted):
+            if os.path.basename(where) == PARENT:
+                found |= {name: Path(where, name) for name in names if name.startswith(PREFIX)}
+    return found
 
 
 def _unescape(word: str) -> str:

@@ -27,6 +27,7 @@ import trio
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import Unavailable
+from interlock.domain.run import ProcessIdentity
 from interlock.domain.settings import Agent
 from interlock.ports.runtime import CannotStart, Handle, Launch, Recovery
 from interlock.runtimes import attempt_lock, cgroup
@@ -96,9 +97,9 @@ class CommandRuntime:
         reap_closed()
         return self._launch(launch)
 
-    async def recover(self, folder: Path) -> Recovery:
+    async def recover(self, folder: Path, known: ProcessIdentity | None = None, *, started: bool = False) -> Recovery:
         """What became of the agent of this folder; see :mod:`interlock.runtimes.recovery`."""
-        return await recover_folder(folder)
+        return await recover_folder(folder, known, started=started)
 
     def close(self) -> None:
         """Remove what this runtime made beside attempts (the parent cgroup), if no agent is in it."""
@@ -189,7 +190,7 @@ def take_for_launch(files: AttemptFiles) -> int:
     """Take the lock of an attempt that was never launched and is not void: its descriptor. Raises :class:`CannotStart`."""
     lock = attempt_lock.take(files)
     if lock is None:
-        raise CannotStart("the attempt's lock is held: it is being launched, or runs already.")
+        raise CannotStart("the attempt's lock is held: it is being launched or given up, or runs already.")
     for path, reason in (
         (files.void, "the attempt was given up (it is void): it never starts any more."),
         (files.identity, "the attempt was launched before."),

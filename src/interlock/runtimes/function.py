@@ -211,13 +211,13 @@ class FunctionRuntime:
                 handle.release()
         return handle
 
-    async def recover(self, folder: Path) -> Recovery:
+    async def recover(self, folder: Path, known: ProcessIdentity | None = None, *, started: bool = False) -> Recovery:
         """What became of the function of this folder: one that is not at work in some process was lost with it."""
         live = self._live.get(folder.resolve())
         if live is not None:
             await trio.lowlevel.checkpoint()
             return Alive(live)
-        return await recover_folder(folder)
+        return await recover_folder(folder, known, started=started)
 
     async def _run(
         self,

@@ -22,7 +22,7 @@ from interlock.runtimes.process import (
     same_command_line,
     send_signal,
 )
-from interlock.runtimes.tree import SelfInTree, Tree
+from interlock.runtimes.tree import OUT_OF_REACH, SelfInTree, Tree
 from interlock.runtimes.wrapper import InProcess, read_exit, read_identity
 
 PATIENCE_SECONDS = 10.0
@@ -55,6 +55,7 @@ class ProcessHandle:
     ) -> None:
         self._files = files
         self._wrapper: ProcessIdentity | None = None
+        self._interpreter: ProcessIdentity | None = None
         self._tree = tree or Tree(files, None)
         self._child = child
         self._pidfd: int | None = None
@@ -73,8 +74,8 @@ class ProcessHandle:
     async def wait(self) -> Ending:
         """Until the agent has ended: until its wrapper has. Descendants may be left.
 
-        ``exit_status`` is None when the wrapper left none: it was killed, or could not write. The agent may then live
-        on without it, until :meth:`stop`.
+        ``exit_status`` is None when the wrapper left none: it was killed, or could not write, as when the folder was
+        removed. The agent may then live on without it, until :meth:`stop`.
         """
         await trio.lowlevel.checkpoint()
         await self._until_known()
@@ -159,7 +160,7 @@ class ProcessHandle:
         """Until the wrapper says who it is, or the lock is free: then nothing runs, and the void mark keeps it so."""
         pause = _FIRST_PAUSE_SECONDS
         while not self._ended and self._wrapper is None:
-            if not self._look():
+            if not self._look() and not await self._look_without_folder():
                 await trio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
@@ -171,7 +172,9 @@ class ProcessHandle:
             if isinstance(identity, ProcessIdentity):
                 self._meet(identity)
                 return True
-            lock = attempt_lock.take(self._files, create=False)
+            if isinstance(identity, InProcess):
+                self._interpreter = identity.interpreter
+            lock = attempt_lock.share(self._files, create=False)
             if lock is None:
                 return False
             attempt_lock.write_void(self._files)
@@ -184,6 +187,32 @@ class ProcessHandle:
                 os.close(lock)
         if isinstance(identity, ProcessIdentity):
             self._meet(identity)
+        else:
+            self._ended = True
+        return True
+
+    async def _look_without_folder(self) -> bool:
+        """Whether it is known what was behind the lock, when the folder is gone and can tell no more.
+
+        A wrapper that has not written yet who it is cannot do so any more, and starts nothing.
+        """
+        try:
+            os.stat(self._files.lock)
+        except OUT_OF_REACH:
+            if self._interpreter is not None and is_alive(self._interpreter) is not Liveness.DEAD:
+                return False
+        except OSError:
+            return False
+        else:
+            return False
+        try:
+            root = await self._tree.find_root()
+        except OSError:
+            return False
+        if root is not None:
+            self._meet(root)
+        elif self._tree.undecided or self._tree.strangers:
+            return False
         else:
             self._ended = True
         return True
@@ -226,12 +255,13 @@ class ProcessHandle:
 
     async def _stop_unknown(self) -> None:
         # the wrapper looks for the mark once more before it starts the agent
-        attempt_lock.write_void(self._files)
+        with suppress(*OUT_OF_REACH):
+            attempt_lock.write_void(self._files)
         with trio.move_on_after(PATIENCE_SECONDS):
             await self._until_known()
         if self._wrapper is None and not self._ended:
             who = ", ".join(stat.describe() for stat in self._tree.holders()) or "nobody that can be seen from here"
-            what = "a function runs" if isinstance(read_identity(self._files), InProcess) else "nothing has started yet"
+            what = "nothing has started yet" if self._interpreter is None else "a function runs"
             raise TreeSurvives(f"the lock of {self._files.folder} is held, {what} in it; it is held by: {who}")
 
     async def _ask(self, grace_ms: int) -> None:

@@ -10,15 +10,19 @@ import itertools
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 import trio
 
+from interlock.runtimes import cgroup
 from interlock.runtimes.process import GONE, ProcessStat, process_table
 
 MARK = "INTERLOCK_ATTEMPT_DIR"
 """The variable by which a process is known to belong to an attempt: its folder."""
 
 _MARK = b"\0" + MARK.encode() + b"="
+_REMOVED = " (deleted)"
 _RECENT_SECONDS = 1.0
 
 
@@ -38,6 +42,8 @@ class Snapshot:
         self._environments_since: int | None = None
         self._by_mark: dict[bytes, list[ProcessStat]] = {}
         self._bare: list[ProcessStat] = []
+        self._by_lock: dict[str, list[ProcessStat]] | None = None
+        self._cgroups: dict[str, Path] | None = None
 
     def get(self, pid: int) -> ProcessStat | None:
         """The process with this pid."""
@@ -68,6 +74,23 @@ class Snapshot:
         self._read_environments(since)
         return {stat.key for stat in self._bare if stat.start_ticks >= since}
 
+    def holding(self, lock: Path) -> list[ProcessStat]:
+        """Those that can be seen to hold the lock file of this path, one that was removed included. Dear at first asking."""
+        if self._by_lock is None:
+            found: dict[str, list[ProcessStat]] = {}
+            for stat in self._stats:
+                if stat.memory_bytes:
+                    for path in held_locks(stat.pid):
+                        found.setdefault(path, []).append(stat)
+            self._by_lock = found
+        return self._by_lock.get(str(lock), [])
+
+    def cgroup(self, name: str) -> Path | None:
+        """The cgroup of an attempt, wherever it is; None when there is none of this name. Dear at first asking."""
+        if self._cgroups is None:
+            self._cgroups = cgroup.existing()
+        return self._cgroups.get(name)
+
     def _read_environments(self, since: int) -> None:
         before = self._environments_since
         if before is not None and before <= since:
@@ -84,6 +107,30 @@ class Snapshot:
             elif folder == b"":
                 self._bare.append(stat)
         self._environments_since = since
+
+
+def held_locks(pid: int) -> set[str]:
+    """The paths of the lock files that a process can be seen to hold, as they were if they are removed."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        numbers = os.listdir(folder)
+    except (*GONE, PermissionError):
+        return set()
+    found = set()
+    for number in numbers:
+        with suppress(*GONE, PermissionError):
+            path = os.readlink(f"{folder}/{number}").removesuffix(_REMOVED)
+            if path.endswith("/lock") and not _only_looks(pid, number):
+                found.add(path)
+    return found
+
+
+def _only_looks(pid: int, number: str) -> bool:
+    """Whether this descriptor shares a lock: that of a dispatcher which looks, never that of a tree."""
+    with suppress(OSError), open(f"/proc/{pid}/fdinfo/{number}", "rb") as file:
+        words = file.read().split()
+        return b"FLOCK" in words and b"READ" in words
+    return False
 
 
 def marked_folder(pid: int) -> bytes | None:
@@ -129,8 +176,8 @@ def _take() -> Snapshot:
     return _latest[1]
 
 
-def has_file_open(pid: int, wanted: os.stat_result) -> bool:
-    """Whether a process can be seen to have a file open; only files of the name ``lock`` are looked at."""
+def holds_lock(pid: int, wanted: os.stat_result) -> bool:
+    """Whether a process can be seen to hold a lock file; only files of the name ``lock`` are looked at."""
     folder = f"/proc/{pid}/fd"
     try:
         numbers = os.listdir(folder)
@@ -141,7 +188,7 @@ def has_file_open(pid: int, wanted: os.stat_result) -> bool:
             # the name first: a stat of a file on a dead network mount would hang
             if "/lock" not in os.readlink(f"{folder}/{number}"):
                 continue
-            if os.path.samestat(os.stat(f"{folder}/{number}"), wanted):
+            if os.path.samestat(os.stat(f"{folder}/{number}"), wanted) and not _only_looks(pid, number):
                 return True
         except OSError:
             continue

@@ -7,7 +7,12 @@ it did not start before the wrapper:
   of the session is there; when the wrapper is gone, the session is believed only if a member by other signs is in it;
 * its environment carries the mark ``INTERLOCK_ATTEMPT_DIR=<folder>`` (as it was at exec);
 * it descends from a member;
-* it has the attempt's lock file open. Looked at only when the lock is held and nothing else was found: dear.
+* it holds the attempt's lock file. Looked at only when the lock is held and nothing else was found, and when the folder
+  is gone: dear.
+
+A folder can go away under a tree: someone tidies up. Then it has no lock that could be tried, or, made anew, one that
+guards nothing. Such a tree is known by all of the above, by its removed lock file (which /proc still shows) and by
+its cgroup, which is looked for by its name.
 
 What escapes without a cgroup: a process that starts a session of its own, with an empty environment *and* all
 descriptors closed, after its parents are gone. What escapes with one: a process that a privileged service moves to
@@ -27,13 +32,30 @@ from pathlib import Path
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.run import ProcessIdentity
 from interlock.runtimes import attempt_lock, cgroup
-from interlock.runtimes.process import ProcessStat, process_table, read_stat, running_pids, send_signal
-from interlock.runtimes.snapshot import Snapshot, fresh_snapshot, has_file_open, marked_folder, recent_snapshot
-from interlock.runtimes.wrapper import read_line
+from interlock.runtimes.process import (
+    ProcessStat,
+    identity_of,
+    process_table,
+    read_stat,
+    running_pids,
+    send_signal,
+)
+from interlock.runtimes.snapshot import (
+    Snapshot,
+    fresh_snapshot,
+    held_locks,
+    holds_lock,
+    marked_folder,
+    recent_snapshot,
+)
+from interlock.runtimes.wrapper import read_identity, read_line
 
 _QUICK_SECONDS = 0.25
 _ENOUGH_PIDS = 32768
 _FREEZE_ROUNDS = 25
+
+OUT_OF_REACH = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+"""What is answered for an attempt's file when its folder is not what it was, and will not be again by waiting."""
 
 
 class SelfInTree(Exception):
@@ -58,6 +80,8 @@ class Tree:
         self._seen_bare: set[tuple[int, int]] = set()
         self.undecided = False
         """Whether the last look met a process of which it could not tell yet: look again a moment later."""
+        self.strangers: list[ProcessStat] = []
+        """Holders of the removed lock of which the last look could not tell whether they are of this tree."""
 
     @property
     def contained(self) -> bool:
@@ -77,27 +101,62 @@ class Tree:
         Cheap while the lock is held, with a cgroup, and after a short life. Removes the cgroup. Raises OSError when
         it cannot be told.
         """
-        if not attempt_lock.is_free(self.files):
+        free = self._lock_is_free()
+        if free is False:
             return False
-        if self.contained:
-            return self._cgroup is not None and cgroup.remove(self._cgroup)
-        above = self._pids_above()
+        if free and self.contained:
+            return self.remove_cgroup()
+        lost = not free or self._is_lost()
+        above = 0 if lost else self._pids_above()
         snapshot = Snapshot(above=above) if above else await fresh_snapshot()
-        return not self._find(snapshot) and not self.undecided
+        if self._find(snapshot, lost=lost) or self.undecided or self.strangers:
+            return False
+        return not lost or self.remove_cgroup()
 
     async def find_any(self) -> list[ProcessStat]:
         """Members by every sign but the lock, cgroup or not: for a recovery, which looks once and thoroughly."""
-        return [*(self._in_cgroup() if self.contained else []), *self._find(await fresh_snapshot())]
+        found = self._in_cgroup() if self.contained else []
+        return [*found, *self._find(await fresh_snapshot(), lost=self._is_lost())]
+
+    async def find_root(self) -> ProcessIdentity | None:
+        """Who must be the wrapper of a tree that was found without knowing it: the oldest, if it leads its session.
+
+        None when there is no such one: it is dead. Nobody may be taken for it then, since members are younger than it.
+        """
+        found = await self.find_any()
+        first = min((stat.start_ticks for stat in found), default=0)
+        leaders = [stat for stat in found if stat.start_ticks == first and stat.session == stat.pid]
+        return identity_of(leaders[0]) if len({stat.pid for stat in leaders}) == 1 else None
+
+    def remove_cgroup(self) -> bool:
+        """Remove the cgroup, if one is known: True when nobody lives in it."""
+        return self._cgroup is None or cgroup.remove(self._cgroup)
+
+    def _lock_is_free(self) -> bool | None:
+        """None when there is no lock any more that could be tried. Raises OSError when nothing can be told."""
+        try:
+            return attempt_lock.is_free(self.files)
+        except OUT_OF_REACH:
+            return None
+
+    def _is_lost(self) -> bool:
+        """Whether the folder tells nothing of this tree, which was started in it: it was removed, and perhaps made anew."""
+        try:
+            recorded = read_identity(self.files)
+        except OUT_OF_REACH:
+            return True
+        return recorded is None or (self.wrapper is not None and recorded != self.wrapper)
 
     async def members(self) -> list[ProcessStat]:
         """Living members, the wrapper included. With a cgroup that is not empty: those in it.
 
         Raises :class:`SelfInTree`, and OSError when it cannot be told.
         """
-        found = self._in_cgroup() if self.contained else []
+        found = self._in_cgroup()
+        free = self._lock_is_free()
         if not found:
-            found = self._find(await fresh_snapshot())
-        if not found and not attempt_lock.is_free(self.files):
+            found = self._find(await fresh_snapshot(), lost=not free or self._is_lost())
+        if not found and free is False:
             found = [stat for stat in self.holders() if self._is_young(stat)]
         if any(stat.pid == os.getpid() for stat in found):
             raise SelfInTree
@@ -113,7 +172,8 @@ class Tree:
         ``hunt`` is for chains of processes so short-lived that they are gone before a scan is over: each is stopped as
         soon as it is seen, the newest first.
         """
-        if self.contained and self._cgroup is not None:
+        if self._cgroup is not None or self.contained:
+            assert self._cgroup is not None
             pids = cgroup.members(self._cgroup)
             if os.getpid() in pids:
                 raise SelfInTree
@@ -143,7 +203,7 @@ class Tree:
         root = read_stat(self.wrapper.pid)
         session = self.wrapper.pid if root is not None and self.is_wrapper(root) else None
         mark = os.fsencode(self.files.folder)
-        lock = os.stat(self.files.lock)
+        lock = self._stat_lock()
         parents = {pid for pid, _ in frozen}
         for pid in sorted(running_pids(), reverse=True):
             stat = read_stat(pid)
@@ -152,7 +212,7 @@ class Tree:
             if stat.session != session and stat.parent not in parents:
                 belongs_to = marked_folder(pid) if stat.memory_bytes else None
                 # no environment: in the middle of an exec, perhaps, which keeps descriptors
-                if belongs_to != mark and not (belongs_to == b"" and has_file_open(pid, lock)):
+                if belongs_to != mark and not (belongs_to == b"" and self._holds_lock(pid, lock)):
                     continue
             frozen.add(stat.key)
             parents.add(pid)
@@ -171,19 +231,26 @@ class Tree:
         return sum(stat.cpu_ticks for stat in found.values())
 
     def holders(self) -> list[ProcessStat]:
-        """Everyone who can be seen to have the lock file open, of this tree or not."""
+        """Everyone who can be seen to hold the lock, or the one that was there before, of this tree or not."""
+        lock = self._stat_lock()
+        return [stat for stat in process_table() if stat.living and self._holds_lock(stat.pid, lock)]
+
+    def _stat_lock(self) -> os.stat_result | None:
         try:
-            lock = os.stat(self.files.lock)
+            return os.stat(self.files.lock)
         except OSError:
-            return []
-        return [stat for stat in process_table() if stat.living and has_file_open(stat.pid, lock)]
+            return None
+
+    def _holds_lock(self, pid: int, lock: os.stat_result | None) -> bool:
+        return (lock is not None and holds_lock(pid, lock)) or str(self.files.lock) in held_locks(pid)
 
     def _is_young(self, stat: ProcessStat) -> bool:
         return self.wrapper is not None and stat.start_ticks >= self.wrapper.start_ticks
 
     def _in_cgroup(self) -> list[ProcessStat]:
-        if self._cgroup is None:
+        if self._cgroup is None and not self.contained:
             return []
+        assert self._cgroup is not None
         stats = (read_stat(pid) for pid in cgroup.members(self._cgroup))
         return [stat for stat in stats if stat is not None]
 
@@ -200,14 +267,25 @@ class Tree:
             return 0
         return self.wrapper.pid - 1 if newest >= self.wrapper.pid else 0
 
-    def _find(self, snapshot: Snapshot) -> list[ProcessStat]:
-        """Living members by session, mark and descent.
+    def _find(self, snapshot: Snapshot, *, lost: bool) -> list[ProcessStat]:
+        """Living members by session, mark and descent; when the folder is ``lost`` also by the lock and the cgroup.
 
         A process in the middle of an exec shows an empty environment, as does one that has none. Such a one is
         undecided when it is seen for the first time.
         """
         since = 0 if self.wrapper is None else self.wrapper.start_ticks
         first = snapshot.marked(os.fsencode(self.files.folder), since)
+        self.strangers = []
+        if lost:
+            holders = [stat for stat in snapshot.holding(self.files.lock) if stat.start_ticks >= since]
+            if self.wrapper is None:
+                # a launcher, perhaps, which is not ours to signal
+                self.strangers = holders
+            else:
+                first += holders
+            if self._cgroup is None:
+                self._cgroup = snapshot.cgroup(cgroup.cgroup_name(self.files.folder))
+            first += self._in_cgroup()
         session: list[ProcessStat] = []
         if self.wrapper is not None:
             root = snapshot.get(self.wrapper.pid)

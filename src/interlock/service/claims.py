@@ -13,9 +13,10 @@ from interlock.decide.routing import agent_for
 from interlock.decide.staleness import timeout_at
 from interlock.domain.errors import AlreadyClaimed, Conflict, InvalidInput, StaleClaim
 from interlock.domain.run import Attempt, Claim, ProcessIdentity, Run, Usage
-from interlock.domain.states import AttemptState, Note, RunEvent, RunState
+from interlock.domain.states import AttemptState, Note, RunEvent, RunState, StopKind
 from interlock.machines.table import ATTEMPT
 from interlock.ports.store import Tx
+from interlock.service.brakes import not_to_be_offered
 from interlock.service.context import Context
 from interlock.service.dispatching import attempt_timeout_ms, circumstances, claim
 from interlock.service.moves import change, move, record
@@ -68,6 +69,9 @@ def claim_offer(
             details={"holder": run.holder},
             hint="take another offer",
         )
+    obstacle = not_to_be_offered(tx, ctx, run)
+    if run.state is RunState.DISPATCHED and obstacle is not None:
+        raise Conflict(f"run #{run.number} cannot be claimed now: {obstacle}", hint="ask for the offers again later")
     if offer is not None and offer != run.dispatch_count:
         raise StaleClaim(f"that offer of run #{run.number} is over", hint="ask for the offers again")
     if run.state is RunState.DISPATCHED and not run.pull:
@@ -135,7 +139,7 @@ def start(tx: Tx, ctx: Context, number: int, holder: str, fence: int, process: P
     run, attempt = checked(tx, number, holder, fence)
     if run.state is RunState.RUNNING:
         return run
-    run = move(tx, ctx, run, RunEvent.START, by=holder)
+    run = move(tx, ctx, run, RunEvent.START, by=holder, changes={"misfires": 0})
     tx.save_attempt(
         attempt,
         replace(
@@ -176,10 +180,7 @@ def renew(tx: Tx, ctx: Context, number: int, holder: str, fence: int, lease_ms: 
 
 def renew_owned(tx: Tx, ctx: Context, owner: str) -> int:
     """Renew the leases of all local claims of a dispatcher. Returns how many."""
-    runs = tx.live_runs_owned(owner)
-    for run in runs:
-        change(tx, ctx, run, lease_expires_ms=ctx.now_ms + ctx.settings.leases.local_ms)
-    return len(runs)
+    return tx.renew_owned(owner, ctx.now_ms + ctx.settings.leases.local_ms, ctx.now_ms)
 
 
 def report_usage(tx: Tx, ctx: Context, number: int, holder: str, fence: int, usage: Usage) -> None:  # noqa: ARG001 - the shape of every command
@@ -229,10 +230,16 @@ def end_attempt(tx: Tx, ctx: Context, run: Run, attempt: Attempt, outcome: Outco
         "failures": settlement.failures,
         "losts": settlement.losts,
         "defers": settlement.defers,
+        "misfires": settlement.misfires,
         "reason": str(settlement.reason),
         "message": settlement.message,
     }
-    for event in settlement.events:
+    wish = run.stop.then if run.stop is not None else None
+    for planned in settlement.events:
+        event = planned
+        if event is RunEvent.RELEASE and not_to_be_offered(tx, ctx, run) is not None:
+            # Back with its slots means open to the next claim at once, and that is what must not be.
+            event = RunEvent.WITHDRAW
         changes: dict[str, Any] = dict(shared)
         if event in (RunEvent.RETRY, RunEvent.DEFER, RunEvent.WITHDRAW, RunEvent.RELEASE):
             changes |= {"not_before_ms": settlement.not_before_ms, "not_before_why": settlement.why}
@@ -253,12 +260,15 @@ def end_attempt(tx: Tx, ctx: Context, run: Run, attempt: Attempt, outcome: Outco
             changes=changes,
             data=None if outcome.exit_status is None else {"exit_status": outcome.exit_status},
         )
+    if wish is not None and not run.terminal:
+        event = RunEvent.CANCEL if wish.kind is StopKind.CANCEL else RunEvent.CLOSE
+        run = move(tx, ctx, run, event, by=wish.by, reason=wish.reason, message=wish.message)
     return run
 
 
 def _offered_again(tx: Tx, ctx: Context, run: Run, outcome: Outcome) -> dict[str, Any]:
     # The attempt's timeout is over with it; the run's own deadline is not.
-    deadline = timeout_at(run, run.claimed_ms or ctx.now_ms, None, ctx.settings.deadline_ms)
+    deadline = timeout_at(run, ctx.now_ms, None, ctx.settings.deadline_ms)
     changes: dict[str, Any] = {"pull": run.remote, "offers": 0, "timeout_at_ms": deadline}
     if run.remote:
         if run.agent is not None and agent_for(run.task, tx.routes(), ctx.settings) is None:

@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import msgspec
 
 from interlock.decide.capacity import GLOBAL, caps, saturated, slot_keys
-from interlock.decide.lanes import LaneKey
+from interlock.decide.lanes import LaneKey, Limited, lane_key
 from interlock.decide.routing import agent_for, waits_for_route
 from interlock.decide.staleness import timeout_at
 from interlock.domain.attempt_files import attempt_folder
 from interlock.domain.run import Attempt, Lane, Route, Run
 from interlock.domain.settings import MINUTE, Agent, Mode, Settings
-from interlock.domain.states import AttemptState, Reason, RunEvent
+from interlock.domain.states import AttemptState, Reason, RunEvent, RunState
 from interlock.ports.store import Tx
+from interlock.service.brakes import paused
 from interlock.service.context import SYSTEM, Context
 from interlock.service.moves import change, move
+from interlock.service.quarantine import apart, quarantine, unreadable
 
-PAUSED_META = "paused"
 LANES_AT_ONCE = 64
 ALL = 1_000_000
+TRIAL_MS = MINUTE
+"""A run that tries an agent and has neither started nor failed after so long keeps nobody else from trying."""
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a dispatching decision looks at beside the runs, read once per transaction."""
+    """Everything that a dispatching decision looks at beside the runs, read once per transaction.
+
+    ``on_trial``: agents that could not be started and whose wait is over, and since when; one run at a time tries them.
+    """
 
     routes: Mapping[str, Route]
     agents: Mapping[str, Agent]
     caps: Mapping[str, int]
     unavailable: frozenset[str]
+    on_trial: Mapping[str, int]
 
 
 def circumstances(tx: Tx, ctx: Context) -> Circumstances:
@@ -43,63 +50,181 @@ def circumstances(tx: Tx, ctx: Context) -> Circumstances:
         agents={**tx.adhoc_agents(), **ctx.settings.agents},
         caps=caps(ctx.settings, routes),
         unavailable=frozenset(name for name, health in healths.items() if health.retry_ms > ctx.now_ms),
+        on_trial={name: health.retry_ms for name, health in healths.items() if health.retry_ms <= ctx.now_ms},
     )
 
 
 class Dispatched(msgspec.Struct, frozen=True, kw_only=True):
-    """What one round of dispatching did. ``claimed`` are ours to start; ``more``: the bound was reached, ask again."""
+    """What one round of dispatching did. ``claimed`` are ours to start; ``more``: it ended early, ask again.
+
+    ``unchecked``: the round ended at a run for this agent, of which nobody has said that it can be started.
+    """
 
     claimed: list[tuple[Run, Agent]]
     offered: list[Run]
     more: bool
+    unchecked: str | None = None
 
 
-def dispatch(tx: Tx, ctx: Context, *, owner: str, scope: str | None, bound: int) -> Dispatched:
+def dispatch(
+    tx: Tx, ctx: Context, *, owner: str, scope: str | None, bound: int, fit: Container[str] | None = None
+) -> Dispatched:
     """Dispatch up to ``bound`` ready runs in order (priority, score, age), as far as every limit allows.
 
-    ``owner``: instance that claims for local agents. ``scope``: a batch to keep to, None for all.
+    ``owner``: instance that claims for local agents. ``scope``: a batch to keep to, None for all. ``fit``: agents that can be
+    started as far as anybody can tell without starting them; None for all. A run that cannot be dealt with is put on hold.
     """
-    claimed: list[tuple[Run, Agent]] = []
-    offered: list[Run] = []
-    if not ctx.settings.enabled or tx.meta(PAUSED_META) is not None:
+    if not ctx.settings.enabled or paused(tx) is not None:
         return Dispatched(claimed=[], offered=[], more=False)
-    around = circumstances(tx, ctx)
     if ctx.settings.mode is Mode.PUSH:
         _withdraw_unwanted(tx, ctx, scope)
+    going = _Round(tx, ctx, owner, scope, bound)
     # Runs that came back with their slots (lost, given back) go first: they hold what others wait for.
     for run in tx.offers(pull=False, limit=ALL):
-        if len(claimed) == bound:
+        if going.full:
             break
         if (scope is None or run.batch == scope) and (run.not_before_ms is None or run.not_before_ms <= ctx.now_ms):
-            agent = around.agents.get(run.agent or "")
-            if agent is None or agent.name in around.unavailable:
-                what = f"agent '{run.agent}' cannot be started"
-                move(tx, ctx, run, RunEvent.WITHDRAW, by=SYSTEM, reason=Reason.AGENT_UNAVAILABLE, message=what)
-            else:
-                claimed.append((claim_local(tx, ctx, run, agent, around.routes, owner=owner), agent))
+            agent = going.around.agents.get(run.agent or "")
+            if agent is None or agent.name in going.around.unavailable:
+                going.withdraw(run)
+            elif agent.name not in going.closed:
+                if fit is not None and agent.name not in fit:
+                    return going.over(more=True, unchecked=agent.name)
+                going.claim(run, agent)
     used: Counter[str] = Counter(tx.used())
     heads = _Heads(tx)
-    while len(claimed) + len(offered) < bound:
-        if saturated((GLOBAL,), used, around.caps):
-            return Dispatched(claimed=claimed, offered=offered, more=False)
+    while not going.full:
+        if saturated((GLOBAL,), used, going.around.caps):
+            return going.over(more=False)
         lane = heads.pop()
         if lane is None:
-            return Dispatched(claimed=claimed, offered=offered, more=False)
-        key = msgspec.json.decode(lane.key, type=LaneKey)
-        if (scope is not None and key.batch != scope) or not _open(key, ctx, around, used):
+            return going.over(more=False)
+        key = _key_of(lane)
+        if key is not None and not going.may_start(key, used):
             continue
         head = tx.run(lane.head_number)
         if head is None or not head.ready:
             continue
-        agent_name = agent_for(head.task, around.routes, ctx.settings)
+        if (fault := unreadable(head)) is not None:
+            quarantine(tx, ctx, head.number, fault)
+            heads.again(lane)
+            continue
+        if key is None and not going.may_start(lane_key(head.task, head.batch, Limited()), used):
+            continue
+        agent_name = agent_for(head.task, going.around.routes, ctx.settings)
         keys = slot_keys(head.task, agent_name, ctx.settings)
-        if saturated(keys, used, around.caps):
+        if saturated(keys, used, going.around.caps):
             # Lanes are still keyed by other limits than ours; the head's own keys decide.
             continue
-        _admit(tx, ctx, head, agent_name, around, owner, claimed, offered)
-        used.update(keys)
+        if ctx.settings.mode is Mode.PUSH and fit is not None and agent_name is not None and agent_name not in fit:
+            return going.over(more=True, unchecked=agent_name)
+        if going.admit(head, agent_name):
+            used.update(keys)
         heads.again(lane)
-    return Dispatched(claimed=claimed, offered=offered, more=True)
+    return going.over(more=True)
+
+
+class _Round:
+    """What a round of dispatching has done so far. What is done for one run is a part of its own in the transaction.
+
+    ``closed``: agents that get no run now, since they cannot be started or are being tried by another run.
+    """
+
+    def __init__(self, tx: Tx, ctx: Context, owner: str, scope: str | None, bound: int) -> None:
+        self.tx = tx
+        self.ctx = ctx
+        self.owner = owner
+        self.scope = scope
+        self.bound = bound
+        self.around = circumstances(tx, ctx)
+        self.claimed: list[tuple[Run, Agent]] = []
+        self.offered: list[Run] = []
+        self.closed = set(self.around.unavailable)
+        if self.around.on_trial:
+            self.closed |= {run.agent for run in tx.live_runs() if run.agent is not None and self._tries(run)}
+
+    def _tries(self, run: Run) -> bool:
+        """Whether this run is about to show that its agent can be started after all."""
+        since = self.around.on_trial.get(run.agent or "")
+        if since is None or run.state is not RunState.CLAIMED or run.remote or run.claimed_ms is None:
+            return False
+        return run.claimed_ms >= max(since, self.ctx.now_ms - TRIAL_MS)
+
+    @property
+    def full(self) -> bool:
+        return len(self.claimed) + len(self.offered) >= self.bound
+
+    def over(self, *, more: bool, unchecked: str | None = None) -> Dispatched:
+        return Dispatched(claimed=self.claimed, offered=self.offered, more=more, unchecked=unchecked)
+
+    def may_start(self, key: LaneKey, used: Mapping[str, int]) -> bool:
+        """Whether the runs of a lane may start now."""
+        if self.scope is not None and key.batch != self.scope:
+            return False
+        settings = self.ctx.settings
+        task = key.as_task()
+        agent = agent_for(task, self.around.routes, settings)
+        if settings.mode is Mode.PUSH and (
+            waits_for_route(task, agent, self.around.agents, settings) is not None or agent in self.closed
+        ):
+            return False
+        return not saturated(slot_keys(task, agent, settings), used, self.around.caps)
+
+    def withdraw(self, run: Run) -> None:
+        """An offer that nobody here can take goes back to the queue."""
+        what = f"agent '{run.agent}' cannot be started"
+        with apart(self.tx, self.ctx, run):
+            move(self.tx, self.ctx, run, RunEvent.WITHDRAW, by=SYSTEM, reason=Reason.AGENT_UNAVAILABLE, message=what)
+
+    def claim(self, run: Run, agent: Agent) -> None:
+        """Claim a run that has its slots."""
+        with apart(self.tx, self.ctx, run):
+            if (fault := unreadable(run)) is not None:
+                raise fault
+            self._claimed(claim_local(self.tx, self.ctx, run, agent, self.around.routes, owner=self.owner), agent)
+
+    def admit(self, run: Run, agent_name: str | None) -> bool:
+        """Take its slots and offer or claim it. False when that does not work with this run."""
+        before = len(self.claimed) + len(self.offered)
+        with apart(self.tx, self.ctx, run):
+            self._admit(run, agent_name)
+        return len(self.claimed) + len(self.offered) > before
+
+    def _admit(self, run: Run, agent_name: str | None) -> None:
+        tx, ctx = self.tx, self.ctx
+        changes = {
+            "agent": agent_name,
+            "dispatch_count": run.dispatch_count + 1,
+            "offers": 0,
+            "releases": 0,
+            "not_before_ms": None,
+            "not_before_why": None,
+        }
+        if ctx.settings.mode is Mode.PULL:
+            changes |= {"pull": True, "offered_ms": ctx.now_ms}
+            if run.first_claimed_ms is not None:
+                # From the first claim on, the time as an offer counts against the deadline.
+                changes["claimed_ms"] = ctx.now_ms
+                if ctx.settings.deadline_ms is not None:
+                    changes["timeout_at_ms"] = timeout_at(run, ctx.now_ms, None, ctx.settings.deadline_ms)
+            self.offered.append(move(tx, ctx, run, RunEvent.DISPATCH, by=SYSTEM, changes=changes))
+            return
+        run = move(tx, ctx, run, RunEvent.DISPATCH, by=SYSTEM, changes=changes)
+        agent = self.around.agents[agent_name or ""]
+        self._claimed(claim_local(tx, ctx, run, agent, self.around.routes, owner=self.owner), agent)
+
+    def _claimed(self, run: Run, agent: Agent) -> None:
+        self.claimed.append((run, agent))
+        if agent.name in self.around.on_trial:
+            self.closed.add(agent.name)
+
+
+def _key_of(lane: Lane) -> LaneKey | None:
+    """None for a key that another version, or a person, wrote: the lane's head speaks for itself then."""
+    try:
+        return msgspec.json.decode(lane.key, type=LaneKey)
+    except msgspec.DecodeError:
+        return None
 
 
 def _withdraw_unwanted(tx: Tx, ctx: Context, scope: str | None) -> None:
@@ -107,7 +232,8 @@ def _withdraw_unwanted(tx: Tx, ctx: Context, scope: str | None) -> None:
     for run in tx.offers(pull=True, limit=ALL):
         if scope is None or run.batch == scope:
             message = "it was offered to agents that pull; the mode is push now"
-            move(tx, ctx, run, RunEvent.WITHDRAW, by=SYSTEM, reason=Reason.NO_FITTING_AGENT, message=message)
+            with apart(tx, ctx, run):
+                move(tx, ctx, run, RunEvent.WITHDRAW, by=SYSTEM, reason=Reason.NO_FITTING_AGENT, message=message)
 
 
 def anything_to_dispatch(tx: Tx, settings: Settings) -> bool:
@@ -153,46 +279,6 @@ class _Heads:
         head = Lane(id=lane.id, key=lane.key, head_number=run.number, head_priority=run.priority, head_score=run.score)
         if not self._more or (self._last is not None and self._order(head) <= self._order(self._last)):
             heapq.heappush(self._heap, (*self._order(head), head))
-
-
-def _open(key: LaneKey, ctx: Context, around: Circumstances, used: Mapping[str, int]) -> bool:
-    """Whether the runs of a lane may start now."""
-    task = key.as_task()
-    agent = agent_for(task, around.routes, ctx.settings)
-    if ctx.settings.mode is Mode.PUSH and (
-        waits_for_route(task, agent, around.agents, ctx.settings) is not None or agent in around.unavailable
-    ):
-        return False
-    return not saturated(slot_keys(task, agent, ctx.settings), used, around.caps)
-
-
-def _admit(
-    tx: Tx,
-    ctx: Context,
-    run: Run,
-    agent_name: str | None,
-    around: Circumstances,
-    owner: str,
-    claimed: list[tuple[Run, Agent]],
-    offered: list[Run],
-) -> None:
-    changes = {
-        "agent": agent_name,
-        "dispatch_count": run.dispatch_count + 1,
-        "offers": 0,
-        "releases": 0,
-        "not_before_ms": None,
-        "not_before_why": None,
-    }
-    if ctx.settings.mode is Mode.PULL:
-        changes |= {"pull": True, "offered_ms": ctx.now_ms}
-        if ctx.settings.deadline_ms is not None and run.first_claimed_ms is not None:
-            changes["timeout_at_ms"] = timeout_at(run, ctx.now_ms, None, ctx.settings.deadline_ms)
-        offered.append(move(tx, ctx, run, RunEvent.DISPATCH, by=SYSTEM, changes=changes))
-        return
-    run = move(tx, ctx, run, RunEvent.DISPATCH, by=SYSTEM, changes=changes)
-    agent = around.agents[agent_name or ""]
-    claimed.append((claim_local(tx, ctx, run, agent, around.routes, owner=owner), agent))
 
 
 def attempt_timeout_ms(run: Run, agent: Agent | None, route: Route | None, settings: Settings) -> int:
@@ -287,7 +373,8 @@ def withdraw_offers(tx: Tx, ctx: Context, reason: Reason, message: str, bound: i
     """Take up to ``bound`` open offers back to the queue: pause, drain. Claims are not touched. Returns how many."""
     runs = [*tx.offers(pull=True, limit=bound), *tx.offers(pull=False, limit=bound)][:bound]
     for run in runs:
-        move(tx, ctx, run, RunEvent.WITHDRAW, by=SYSTEM, reason=reason, message=message)
+        with apart(tx, ctx, run):
+            move(tx, ctx, run, RunEvent.WITHDRAW, by=SYSTEM, reason=reason, message=message)
     return len(runs)
 
 

@@ -11,7 +11,7 @@ from interlock.decide.capacity import slot_keys
 from interlock.decide.readiness import derived
 from interlock.domain.run import Event, Run
 from interlock.domain.settings import OnNeedFailed
-from interlock.domain.states import HELD_BY_AGENT, TERMINAL, Note, Reason, RunEvent, RunState
+from interlock.domain.states import ACTIVE, HELD_BY_AGENT, TERMINAL, Note, Reason, RunEvent, RunState
 from interlock.machines.run import RULES, Slots
 from interlock.machines.table import RUN
 from interlock.ports.store import Tx
@@ -25,7 +25,6 @@ _CLAIM_ENDS: dict[str, Any] = {
     "owner": None,
     "remote": False,
     "lease_expires_ms": None,
-    "claimed_ms": None,
     "timeout_at_ms": None,
     "stop": None,
 }
@@ -69,8 +68,11 @@ def _moved(
     to = RUN.target(run.state, event)
     fields = dict(changes or {})
     if run.state in HELD_BY_AGENT and to not in HELD_BY_AGENT:
-        spent = run.spent_ms + (ctx.now_ms - run.claimed_ms if run.claimed_ms is not None else 0)
-        fields = {**_CLAIM_ENDS, "spent_ms": spent, **fields}
+        fields = {**_CLAIM_ENDS, **fields}
+    if run.claimed_ms is not None and (to not in ACTIVE or event in (RunEvent.RELEASE, RunEvent.CLAIM)):
+        # The time of claims counts, and that of offers once there was one: up to now as spent, from now on anew.
+        spent = run.spent_ms + ctx.now_ms - run.claimed_ms
+        fields = {"spent_ms": spent, "claimed_ms": ctx.now_ms if to in ACTIVE else None, **fields}
     if to not in (RunState.DISPATCHED, RunState.CLAIMED, RunState.RUNNING):
         fields = {"pull": False, "offered_ms": None, "timeout_at_ms": None, **fields}
     if to is RunState.QUEUED:

@@ -11,8 +11,9 @@ from interlock.domain.settings import SECOND
 from interlock.domain.states import Note, Reason, RunEvent, RunState, StopKind
 from interlock.domain.task import PRIORITY_LIMIT
 from interlock.ports.store import Tx
+from interlock.service.brakes import Pause, paused, set_pause
 from interlock.service.context import OPERATOR, Context
-from interlock.service.dispatching import PAUSED_META, withdraw_offers
+from interlock.service.dispatching import withdraw_offers
 from interlock.service.moves import change, move, record
 from interlock.service.supervising import request_stop
 
@@ -76,6 +77,8 @@ def _set_held(tx: Tx, ctx: Context, run: Run, *, held: bool, by: str) -> Run:
     if run.held == held:
         return run
     run = change(tx, ctx, run, held=held)
+    if held and run.state is RunState.DISPATCHED:
+        run = move(tx, ctx, run, RunEvent.WITHDRAW, by=by, reason=str(Reason.OPERATOR), message="it was put on hold")
     record(tx, ctx, run, Note.HOLD if held else Note.UNHOLD, by=by, before=run.state)
     return run
 
@@ -93,38 +96,22 @@ def set_priority(tx: Tx, ctx: Context, run: Run, priority: int, *, by: str = OPE
     return run
 
 
-class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why nothing is dispatched, since when, by whom."""
-
-    by: str
-    at_ms: int
-    message: str = ""
-
-
 def pause(tx: Tx, ctx: Context, *, by: str = OPERATOR, message: str = "") -> Pause:
     """Dispatch nothing until :func:`resume`; open offers go back to the queue, running agents go on."""
     stored = paused(tx)
     if stored is not None:
         return stored
     state = Pause(by=by, at_ms=ctx.now_ms, message=message)
-    tx.set_meta(PAUSED_META, msgspec.json.encode(state).decode())
-    tx.hint()
+    set_pause(tx, state)
     withdraw_offers(tx, ctx, Reason.PAUSED, "dispatching was paused", 1_000_000)
     return state
 
 
 def resume(tx: Tx) -> bool:
     """Dispatch again. False when it was not paused."""
-    was = tx.meta(PAUSED_META) is not None
-    tx.set_meta(PAUSED_META, None)
-    tx.hint()
+    was = paused(tx) is not None
+    set_pause(tx, None)
     return was
-
-
-def paused(tx: Tx) -> Pause | None:
-    """The pause in force, if any."""
-    stored = tx.meta(PAUSED_META)
-    return None if stored is None else msgspec.json.decode(stored, type=Pause)
 
 
 def put_route(tx: Tx, ctx: Context, route: Route) -> Route:

@@ -14,9 +14,9 @@ from interlock.domain.run import Attempt, Event, Instance, Run
 from interlock.domain.settings import Mode
 from interlock.domain.states import RunState
 from interlock.ports.store import Tx
+from interlock.service.brakes import paused
 from interlock.service.context import Context
 from interlock.service.dispatching import circumstances
-from interlock.service.operating import paused
 
 DISPATCHER_SILENT_MS = 60_000
 

@@ -6,7 +6,7 @@ the methods here run it on the store, with the time of the moment in which it ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from random import Random, SystemRandom
@@ -20,7 +20,7 @@ from interlock.domain.states import Reason, StopKind
 from interlock.domain.task import Task
 from interlock.ports.clock import Clock
 from interlock.ports.store import Changes, Store, Tx
-from interlock.service import claims, dispatching, filing, operating, reads, submitting, supervising
+from interlock.service import brakes, claims, dispatching, filing, operating, reads, submitting, supervising
 from interlock.service.context import OPERATOR, Context, find_run
 
 T = TypeVar("T")
@@ -82,15 +82,21 @@ class Service:
         """A new run of the task of a terminal one."""
         return await self._on(ref, lambda tx, ctx, run: submitting.retry(tx, ctx, run, by=by))
 
+    async def needs_first(self, numbers: Sequence[int]) -> list[int]:
+        """The same runs, each before those that need it: the order to retry them in."""
+        return await self.store.read(lambda tx: submitting.needs_first(tx, numbers))
+
     async def put_adhoc_agent(self, agent: Agent) -> None:
         """Make an agent known that no configuration file has."""
         await self.write(lambda tx, _: tx.put_adhoc_agent(agent))
 
     # dispatching
 
-    async def dispatch(self, *, owner: str, scope: str | None = None, bound: int = 64) -> dispatching.Dispatched:
+    async def dispatch(
+        self, *, owner: str, scope: str | None = None, bound: int = 64, fit: Container[str] | None = None
+    ) -> dispatching.Dispatched:
         """Admit what may start; see :func:`interlock.service.dispatching.dispatch`."""
-        return await self.write(lambda tx, ctx: dispatching.dispatch(tx, ctx, owner=owner, scope=scope, bound=bound))
+        return await self.write(partial(dispatching.dispatch, owner=owner, scope=scope, bound=bound, fit=fit))
 
     def anything_to_dispatch(self) -> bool:
         """Whether a round of dispatching could do anything at all: a look that costs microseconds."""
@@ -222,7 +228,7 @@ class Service:
 
     def is_paused(self) -> bool:
         """Whether an operator paused dispatching."""
-        return self.store.peek(lambda tx: operating.paused(tx) is not None)
+        return self.store.peek(lambda tx: brakes.paused(tx) is not None)
 
     async def catch_up(self, threshold_ms: int) -> int:
         """Move deadlines on by the time in which no dispatcher was awake, when that is over ``threshold_ms``. Returns the shift.
@@ -290,7 +296,7 @@ class Service:
         """Declare that the agent of a run is gone, when nobody else can tell."""
         return await self._on(ref, lambda tx, ctx, run: supervising.forget_process(tx, ctx, run, by=by))
 
-    async def pause(self, *, message: str = "", by: str = OPERATOR) -> operating.Pause:
+    async def pause(self, *, message: str = "", by: str = OPERATOR) -> brakes.Pause:
         """Dispatch nothing until resumed."""
         return await self.write(lambda tx, ctx: operating.pause(tx, ctx, by=by, message=message))
 

@@ -11,6 +11,7 @@ from interlock.decide.lanes import lane_key
 from interlock.decide.readiness import derived
 from interlock.domain.errors import Conflict, InvalidInput, NotFound
 from interlock.domain.run import Run
+from interlock.domain.settings import OnNeedFailed
 from interlock.domain.states import TERMINAL, RunEvent, RunState
 from interlock.domain.task import PRIORITY_LIMIT, Task
 from interlock.ports.store import Tx
@@ -137,6 +138,12 @@ def _resolve(tx: Tx, item: Item, name: str, ids: dict[str, int], done: Sequence[
         if known is not None:
             return known
     try:
+        if item.batch is not None and not name.startswith("#"):
+            # In a file a bare word is the id of a task; one that is misspelt must not meet some run by its beginning.
+            whole = tx.run_by_id(name)
+            if whole is not None:
+                return whole
+            raise NotFound(name)
         return find_run(tx, name)
     except NotFound as error:
         raise InvalidInput(
@@ -182,13 +189,55 @@ def retry(tx: Tx, ctx: Context, run: Run, *, by: str = OPERATOR) -> Run:
             f"run #{run.number} is {run.state}, not ended",
             hint=f"it goes on by itself; `interlock why #{run.number}` says what it waits for",
         )
-    # Its needs were met, or nobody would have run it; those that failed would end the new run before it began.
-    task = msgspec.structs.replace(run.task, needs=(), not_before_ms=None, priority=run.base_priority)
+    needs = tuple(f"#{need.number}" for need in _needs_of_a_retry(tx, ctx, run))
+    task = msgspec.structs.replace(run.task, needs=needs, not_before_ms=None, priority=run.base_priority)
     item = Item(task=task, batch=run.batch, key=run.task_key, retry_of=run.number)
     made = submit(tx, ctx, [item], by=by)[0]
     if not made.created:
         raise Conflict(f"run #{made.run.number} has the unique key '{task.unique}' already")
     return made.run
+
+
+def _needs_of_a_retry(tx: Tx, ctx: Context, run: Run) -> list[Run]:
+    """What a new run of ``run``'s task has to wait for: the newest run of each need, unless that is met."""
+    waits_for = []
+    for number, _ in tx.needs_of(run.number):
+        need = _newest(tx, number)
+        if need is None or need.state is RunState.COMPLETED:
+            continue
+        if not need.terminal:
+            waits_for.append(need)
+        elif ctx.settings.on_need_failed is not OnNeedFailed.RUN:
+            raise Conflict(
+                f"run #{run.number} needs #{need.number} ({need.task.title}), which ended {need.state}",
+                hint=f"`interlock retry #{need.number}` first, or `interlock retry --failed` for all of them",
+            )
+    return waits_for
+
+
+def _newest(tx: Tx, number: int) -> Run | None:
+    """The run that stands for a task now: itself, or the last of its retries."""
+    run = tx.run(number)
+    while run is not None and (later := tx.retried_as(run.number)) is not None:
+        run = tx.run(later)
+    return run
+
+
+def needs_first(tx: Tx, numbers: Sequence[int]) -> list[int]:
+    """``numbers`` in an order in which runs come before those that need them: the order to retry them in."""
+    among = dict.fromkeys(numbers)
+    placed: dict[int, None] = {}
+    stack = [(number, False) for number in reversed(among)]
+    while stack:
+        number, needs_placed = stack.pop()
+        if number in placed:
+            continue
+        if needs_placed:
+            placed[number] = None
+        else:
+            stack.append((number, True))
+            stack.extend((need, False) for need, _ in tx.needs_of(number) if need in among)
+    return list(placed)
 
 
 class Standing(StrEnum):
@@ -200,6 +249,7 @@ class Standing(StrEnum):
     CHANGED = "changed"
     FAILED = "failed"
     RETRIED = "retried"
+    TWIN = "twin"
     AGAIN = "again"
 
 
@@ -242,7 +292,8 @@ def reconcile_batch(
     planned: list[Planned] = []
     for (_, task), (standing, known) in zip(tasks, standings, strict=True):
         if standing in (Standing.NEW, Standing.RETRIED, Standing.AGAIN):
-            planned.append(Planned(standing=standing, run=next(made).run))
+            new = next(made)
+            planned.append(Planned(standing=standing if new.created else Standing.TWIN, run=new.run))
         else:
             assert known is not None
             if standing is Standing.GOING_ON and known.state is RunState.QUEUED and known.task.agent != task.agent:

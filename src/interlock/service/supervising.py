@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
+from interlock.decide.capacity import saturated
 from interlock.decide.outcome import Outcome, OutcomeKind, decide
-from interlock.decide.readiness import offer_timeout_ms
 from interlock.decide.staleness import Due, DueKind, decide_due
 from interlock.domain.run import Run, Stop
 from interlock.domain.states import Note, Reason, RunEvent, RunState, StopKind
-from interlock.ports.store import Tx
+from interlock.ports.store import Tx, Undone
 from interlock.service.claims import end_attempt
 from interlock.service.context import SYSTEM, Context
-from interlock.service.dispatching import ALL, extend_offer
+from interlock.service.dispatching import ALL, circumstances, extend_offer
 from interlock.service.moves import change, move, record
+from interlock.service.quarantine import quarantine
 
 CLOCK_STEP_MS = 5000
+PULLER_GONE_MS = 3600 * 1000
+"""An agent that has not come for an offer this long is forgotten."""
+
+
+FINAL_WISHES = frozenset({StopKind.CANCEL, StopKind.CLOSE})
 
 
 class Reaped(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,24 +34,41 @@ class Reaped(msgspec.Struct, frozen=True, kw_only=True):
 def reap(tx: Tx, ctx: Context, bound: int) -> list[Reaped]:
     """Look at every run whose time has come (up to ``bound``) and do what is due.
 
-    Decision and move are one transaction, so a renewal that commits first is seen, and wins.
+    Decision and move are one transaction, so a renewal that commits first is seen, and wins. A run with which that does
+    not work is put on hold, and the others go on.
     """
     done: list[Reaped] = []
-    for run in tx.due(ctx.now_ms, bound):
-        due = decide_due(run, ctx.now_ms, ctx.settings, fitting_agent_was_there=_was_there(tx, ctx, run))
-        done.append(Reaped(run=_carry_out(tx, ctx, run, due), due=due))
+    for number in tx.due(ctx.now_ms, bound):
+        try:
+            with tx.apart():
+                run = tx.run(number)
+                if run is None:
+                    continue
+                due = decide_due(run, ctx.now_ms, ctx.settings, fitting_agent_was_there=_was_there(tx, ctx, run))
+                reaped = Reaped(run=_carry_out(tx, ctx, run, due), due=due)
+        except Undone as undone:
+            quarantine(tx, ctx, number, undone.cause)
+        else:
+            done.append(reaped)
     return done
 
 
 def _was_there(tx: Tx, ctx: Context, run: Run) -> bool:
     if run.state is not RunState.DISPATCHED or run.offered_ms is None:
         return False
-    since = min(run.offered_ms, ctx.now_ms - offer_timeout_ms(run.offers, ctx.settings))
-    return any(
-        (run.agent is None or agent is None or agent == run.agent)
-        and (not types or run.task.type is None or run.task.type in types)
+    # Who came early in the offer's time and never again may be gone.
+    since = run.offered_ms + (ctx.now_ms - run.offered_ms) // 2
+    fitting = {
+        agent
         for _, agent, types in tx.pullers_since(since)
-    )
+        if (run.agent is None or agent is None or agent == run.agent)
+        and (not types or run.task.type is None or run.task.type in types)
+    }
+    if run.agent is not None or None in fitting or not fitting:
+        return bool(fitting)
+    # Open to anybody: the limit of whoever comes is looked at when it comes, and may turn it away.
+    used, limits = tx.used(), circumstances(tx, ctx).caps
+    return any(not saturated((f"agent:{agent}",), used, limits) for agent in fitting)
 
 
 def _carry_out(tx: Tx, ctx: Context, run: Run, due: Due) -> Run:
@@ -97,11 +120,19 @@ def _lapse(tx: Tx, ctx: Context, run: Run, due: Due) -> Run:
 
 
 def request_stop(tx: Tx, ctx: Context, run: Run, kind: StopKind, *, reason: str, message: str, by: str) -> Run:
-    """Persist the intent to stop the live agent of a run. The first one stands; the run moves once its agent is gone."""
-    if not run.held_by_agent or run.stop is not None:
+    """Persist the intent to stop the live agent of a run; the run moves once its agent is gone.
+
+    The first intent stands. A cancel or close that comes behind one after which the run would go on is kept beside it.
+    """
+    if not run.held_by_agent:
         return run
     message = message.strip() or f"{kind} by {by}"
     stop = Stop(kind=kind, reason=reason, message=message, by=by, at_ms=ctx.now_ms)
+    if run.stop is not None:
+        if kind not in FINAL_WISHES or run.stop.kind in FINAL_WISHES or run.stop.then is not None:
+            return run
+        # The agent is being stopped already, for a reason after which the run would go on: it is to end then instead.
+        stop = msgspec.structs.replace(run.stop, then=stop)
     run = change(tx, ctx, run, stop=stop)
     record(tx, ctx, run, Note.STOP, by=by, before=run.state, reason=str(kind), message=message)
     return run
@@ -151,6 +182,7 @@ def catch_up(tx: Tx, ctx: Context, *, epoch: tuple[str, int], threshold_ms: int)
     shifted = _follow_clock(tx, ctx, epoch)
     alive = tx.meta(ALIVE_META)
     tx.set_meta(ALIVE_META, str(ctx.now_ms))
+    tx.drop_pullers(ctx.now_ms - PULLER_GONE_MS)
     if alive is None:
         return shifted
     gap = ctx.now_ms - (int(alive) + shifted)

@@ -74,6 +74,7 @@ class FakeRuntime:
         self.on_launch: Callable[[port.Launch], Any] = lambda _: None
         self.launches = 0
         self.recoveries = 0
+        self.known: dict[Path, tuple[ProcessIdentity | None, bool]] = {}
 
     @property
     def live(self) -> list[FakeHandle]:
@@ -94,11 +95,16 @@ class FakeRuntime:
         handle = self.handles[launch.folder] = FakeHandle(launch)
         return handle
 
-    async def recover(self, folder: Path) -> port.Recovery:
+    async def recover(
+        self, folder: Path, known: ProcessIdentity | None = None, *, started: bool = False
+    ) -> port.Recovery:
         await trio.lowlevel.checkpoint()
         self.recoveries += 1
+        self.known[folder] = known, started
         handle = self.handles.get(folder)
         if handle is None:
+            if started:
+                return port.Ended(port.Ending(exit_status=None))
             self.void.add(folder)
             return port.NeverStarted()
         if handle.over.is_set():

@@ -10,7 +10,7 @@ from interlock.domain.errors import Conflict, IllegalTransition, InvalidInput, N
 from interlock.domain.run import Route
 from interlock.domain.states import TERMINAL, RunState
 from interlock.domain.task import PRIORITY_LIMIT
-from interlock.service import operating
+from interlock.service import claims, operating
 from interlock.service.context import find_run
 from interlock.service.moves import move
 
@@ -224,3 +224,30 @@ def test_an_illegal_move_says_what_is_possible(yard: Yard) -> None:
         yard.on(run, move, "complete", by="me")
     assert caught.value.hint == "possible now: dispatch, close, reject, cancel"
     assert yard.get(run) == run
+
+
+def test_holding_an_open_offer_takes_it_back(yard: Yard) -> None:
+    run = yard.on(yard.offered(), operating.hold)
+    assert (run.state, run.held) == (RunState.QUEUED, True)
+    assert yard.started() == []
+
+
+@pytest.mark.parametrize("brake", ["held", "paused", "disabled"])
+def test_what_comes_back_with_its_slots_is_not_offered_under_a_brake(yard: Yard, brake: str) -> None:
+    claim = yard.on(yard.offered(), claims.claim_offer, holder="h")
+    if brake == "held":
+        yard.on(yard.read(lambda tx: tx.run(claim.run)), operating.hold)
+    elif brake == "paused":
+        yard.do(operating.pause)
+    else:
+        yard.configure(enabled=False)
+    back = yard.end(claim, OutcomeKind.RETURNED)
+    assert back.state is RunState.QUEUED
+    assert yard.read(lambda tx: tx.slots_of(claim.run)) == []
+
+
+def test_an_offer_is_not_claimed_under_a_brake(yard: Yard) -> None:
+    run = yard.offered()
+    yard.configure(enabled=False)
+    with pytest.raises(Conflict, match="cannot be claimed now: dispatching is switched off"):
+        yard.on(run, claims.claim_offer, holder="h")

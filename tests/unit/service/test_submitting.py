@@ -214,14 +214,52 @@ def test_a_key_given_twice_in_one_call(yard: Yard) -> None:
 
 
 def test_retry_makes_a_new_run(yard: Yard) -> None:
-    need = yard.submit("need")
-    run = yard.submit("a", needs=(f"#{need.number}",), priority=3, not_before_ms=yard.now + 99, unique="k", tags=("x",))
-    yard.on(need, operating.cancel)
+    run = yard.submit("a", priority=3, not_before_ms=yard.now + 99, unique="k", tags=("x",))
+    yard.on(run, operating.cancel)
     made = yard.on(run, submitting.retry)
     assert (made.retry_of, made.state, made.ready, made.base_priority) == (run.number, RunState.QUEUED, True, 3)
     assert made.task.tags == ("x",)
     with pytest.raises(Conflict, match=f"#{made.number} has the unique key 'k' already"):
         yard.on(run, submitting.retry)
+
+
+def test_a_retry_waits_for_the_retry_of_what_it_needs(yard: Yard) -> None:
+    need = yard.submit("need")
+    run = yard.submit("a", needs=(f"#{need.number}",))
+    yard.on(need, operating.cancel)
+    assert yard.get(run).state is RunState.FAILED
+    with pytest.raises(Conflict, match=f"needs #{need.number} .*, which ended cancelled"):
+        yard.on(run, submitting.retry)
+    assert yard.read(lambda tx: submitting.needs_first(tx, [run.number, need.number])) == [need.number, run.number]
+    again = yard.on(need, submitting.retry)
+    made = yard.on(run, submitting.retry)
+    assert (made.needs_left, made.ready) == (1, False)
+    assert yard.started() == [again.number]
+
+
+def test_a_need_that_was_met_is_not_waited_for_again(yard: Yard) -> None:
+    claim = yard.running("need")
+    run = yard.submit("a", needs=(f"#{claim.run}",))
+    yard.end(claim, OutcomeKind.COMPLETED)
+    yard.on(run, operating.cancel)
+    assert yard.on(run, submitting.retry).ready
+
+
+def test_a_bare_word_in_a_file_is_the_id_of_a_task_only(yard: Yard) -> None:
+    stranger = yard.submit("stranger")
+    for name in (str(stranger.number), stranger.id[:4]):
+        with pytest.raises(InvalidInput, match=f"needs '{name}'"):
+            yard.submit("a", batch="b", needs=(name,))
+    for name in (f"#{stranger.number}", stranger.id):
+        assert yard.submit("a", batch="b", needs=(name,)).needs_left == 1
+
+
+def test_a_unique_key_that_is_taken_elsewhere_is_said_so(yard: Yard) -> None:
+    other = yard.submit("other", unique="k")
+    planned = yard.do(
+        submitting.reconcile_batch, "b", [("hash:x", Task(title="mine", unique="k"))], retry_failed=False, again=False
+    )
+    assert [(each.standing, each.run.number) for each in planned] == [(submitting.Standing.TWIN, other.number)]
 
 
 def test_only_what_has_ended_is_tried_again(yard: Yard) -> None:

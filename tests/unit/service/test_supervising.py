@@ -10,7 +10,7 @@ from yard import OWNER, START, Yard
 from interlock.decide.outcome import OutcomeKind
 from interlock.decide.staleness import DueKind
 from interlock.domain.run import Claim, Run
-from interlock.domain.settings import MINUTE, SECOND, OnNeverClaimed
+from interlock.domain.settings import MINUTE, SECOND, OnNeverClaimed, OnTimeout
 from interlock.domain.states import RunState, StopKind
 from interlock.service import claims, operating, supervising
 from interlock.service.claims import claim_of
@@ -161,12 +161,32 @@ def _stop(yard: Yard, claim: Claim, kind: str) -> None:
     yard.on(run_of(yard, claim), supervising.request_stop, StopKind(kind), **how)
 
 
+@pytest.mark.parametrize("kind", [StopKind.INTERRUPT, StopKind.STALL, StopKind.TIMEOUT])
+@pytest.mark.parametrize(("wish", "state"), [(operating.cancel, RunState.CANCELLED), (operating.close, RunState.COMPLETED)])
+def test_a_cancel_behind_another_intent_is_not_lost(yard: Yard, kind: StopKind, wish: Any, state: RunState) -> None:
+    yard.configure(on_timeout=OnTimeout.RETRY)
+    claim = yard.running()
+    run = run_of(yard, claim)
+    yard.on(run, supervising.request_stop, kind, reason="r", message="first", by="me")
+    named = {"by": "me"} if wish is operating.close else {}
+    yard.on(run, wish, **named)
+    stopped = {
+        StopKind.INTERRUPT: OutcomeKind.INTERRUPTED,
+        StopKind.STALL: OutcomeKind.STALLED,
+        StopKind.TIMEOUT: OutcomeKind.TIMED_OUT,
+    }[kind]
+    ended = yard.end(claim, stopped)
+    assert ended.state is state
+    assert ended.message
+
+
 def test_the_first_intent_stands(yard: Yard) -> None:
     claim = yard.claimed()
-    yard.on(run_of(yard, claim), operating.interrupt, by="me", message="first")
+    yard.on(run_of(yard, claim), operating.cancel, message="first")
     first = run_of(yard, claim).stop
     yard.now += 1
-    yard.on(run_of(yard, claim), operating.cancel)
+    yard.on(run_of(yard, claim), operating.interrupt, by="me", message="second")
+    yard.on(run_of(yard, claim), operating.close, by="me")
     assert run_of(yard, claim).stop == first
     assert [event.event for event in yard.read(lambda tx: tx.events_of(claim.run))].count("stop") == 1
 

@@ -23,7 +23,7 @@ from store_files import add_event, add_run, database, insert, opened
 from interlock.domain.errors import InterlockError, NotFound, Unavailable
 from interlock.ports.store import Tx
 from interlock.store.sqlite import SqliteStore
-from interlock.store.sqlite.engine import meaning
+from interlock.store.sqlite.errors import meaning
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def pause(session: Session, /, message: str) -> None:
     """
 
     async def brake(il: Opened) -> None:
-        from interlock.service.operating import paused  # noqa: PLC0415
+        from interlock.service.brakes import paused  # noqa: PLC0415
 
         before = await il.service.read(lambda tx, _: paused(tx))
         if before is not None:

@@ -103,7 +103,8 @@ def retry(session: Session, /, runs: Sequence[str], failed: bool, tag: str | Non
 
         refs = list(runs)
         if failed:
-            refs = [str(run.number) for run in await failed_runs(il.service, tag=tag)]
+            numbers = [run.number for run in await failed_runs(il.service, tag=tag)]
+            refs = [str(number) for number in await il.service.needs_first(numbers)]
             if not refs and not as_json:
                 say("No run has failed that was not run again already.")
         status = await each_run(

@@ -100,7 +100,7 @@ async def _find(
 
 async def header(il: Opened) -> str:
     """One line: the dispatcher, the pause, counts by state."""
-    from interlock.service.operating import paused  # noqa: PLC0415
+    from interlock.service.brakes import paused  # noqa: PLC0415
 
     alive = await il.alive()
     now = il.service.clock.now_ms()

@@ -19,6 +19,10 @@ SELECT {run} FROM runs WHERE unique_key = ? AND ended_ms IS NULL;
 -- The newest run of a task of a batch.
 SELECT {run} FROM runs WHERE batch = ? AND task_key = ? ORDER BY number DESC LIMIT 1;
 
+-- name: retried_as
+-- The newest retry of a run.
+SELECT number FROM runs WHERE retry_of = ? ORDER BY number DESC LIMIT 1;
+
 -- name: batch_runs
 SELECT {run} FROM runs WHERE batch = ? ORDER BY number;
 
@@ -28,6 +32,11 @@ SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('dispatched', 'claim
 
 -- name: live_runs_owned
 SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ? ORDER BY number;
+
+-- name: renew_owned
+-- No local claim is due by its lease, so nothing else follows from it.
+UPDATE runs SET lease_expires_ms = ?1, updated_ms = ?2
+WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ?3;
 
 -- name: claimed_by
 SELECT number FROM runs WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ?;
@@ -84,7 +93,24 @@ SELECT {run} FROM runs WHERE ended_ms IS NULL AND state = 'dispatched' AND pull 
 SELECT min(due_ms) FROM runs WHERE due_ms IS NOT NULL;
 
 -- name: due
-SELECT {run} FROM runs WHERE due_ms IS NOT NULL AND due_ms <= ? ORDER BY due_ms LIMIT ?;
+-- Numbers only: each is read, and may turn out to be unreadable, by itself.
+SELECT number FROM runs WHERE due_ms IS NOT NULL AND due_ms <= ? ORDER BY due_ms LIMIT ?;
+
+-- name: quarantine
+-- Without looking at the rest of the row. An offer gives its slots back; a live claim stays, and is looked at again later.
+UPDATE runs SET held = 1, ready = 0, pull = 0, offered_ms = NULL,
+  state = CASE state WHEN 'dispatched' THEN 'queued' ELSE state END,
+  timeout_at_ms = CASE state WHEN 'dispatched' THEN NULL ELSE timeout_at_ms END,
+  claimed_ms = CASE state WHEN 'dispatched' THEN NULL ELSE claimed_ms END,
+  due_ms = CASE WHEN state IN ('claimed', 'running') THEN ?1 END
+WHERE number = ?2 AND ended_ms IS NULL;
+
+-- name: put_aside
+-- The least that keeps a run from being looked at, where even that is refused.
+UPDATE runs SET held = 1, ready = 0, due_ms = ?1 WHERE number = ?2 AND ended_ms IS NULL;
+
+-- name: state_and_held
+SELECT state, held FROM runs WHERE number = ?;
 
 -- name: shift_deadlines
 -- Downtime and clock steps count against nobody: what was left of every lease, claim and timeout is left again.
@@ -217,13 +243,10 @@ SELECT {instance} FROM instances ORDER BY ordinal, id;
 INSERT INTO instances ({instance}) VALUES ({instance_values})
 ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, boot_id = excluded.boot_id,
   ordinal = excluded.ordinal, state = excluded.state, scope = excluded.scope, wanted = excluded.wanted,
-  started_ms = excluded.started_ms, seen_ms = excluded.seen_ms, version = excluded.version, note = excluded.note;
+  started_ms = excluded.started_ms, version = excluded.version, note = excluded.note;
 
 -- name: set_instance_wanted
 UPDATE instances SET wanted = ? WHERE id = ?;
-
--- name: set_instance_seen
-UPDATE instances SET seen_ms = ? WHERE id = ?;
 
 -- name: set_instance_state
 UPDATE instances SET state = ?, note = ? WHERE id = ?;

@@ -1,4 +1,8 @@
-"""Values to rows and back. A column is a field; what SQLite has no type for is JSON."""
+"""Values to rows and back. A column is a field; what SQLite has no type for is JSON.
+
+JSON that is not what its column holds (written by another version, or by hand) makes no row unreadable: the cell is read as
+what stands in for it, so that one bad row is in nobody's way.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from interlock.domain.errors import Conflict
 from interlock.domain.run import (
     AgentHealth,
     Attempt,
@@ -18,8 +23,8 @@ from interlock.domain.run import (
     Stop,
     Usage,
 )
-from interlock.domain.states import AttemptState, RunState
-from interlock.domain.task import Task
+from interlock.domain.states import AttemptState, Reason, RunState, StopKind
+from interlock.domain.task import Task, UnreadableTask
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -31,8 +36,39 @@ def to_json(value: Any) -> str | None:
     return None if value is None else _encoder.encode(value).decode()
 
 
-def _json(kind: Any) -> Callable[[str], Any]:
-    return msgspec.json.Decoder(kind).decode
+_UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+UNREADABLE = "(unreadable task)"
+
+
+def _json(kind: Any, instead: Callable[[str, str], Any] = lambda _cell, _fault: None) -> Callable[[str], Any]:
+    """Reads a cell as ``kind``; ``instead`` makes of the cell and what is wrong with it what stands in for it."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def read(cell: str) -> Any:
+        try:
+            return decode(cell)
+        except _UNDECODABLE as error:
+            return instead(cell, str(error))
+
+    return read
+
+
+class _Titled(msgspec.Struct):
+    title: str
+
+
+def _unreadable(cell: str, fault: str) -> UnreadableTask:
+    try:
+        title = f"{UNREADABLE} {msgspec.json.decode(cell, type=_Titled).title}".strip()
+    except _UNDECODABLE:
+        title = UNREADABLE
+    return UnreadableTask(title=title, fault=fault)
+
+
+def _unreadable_stop(_: str, fault: str) -> Stop:
+    # Somebody wanted it stopped; queued again, it waits for what they really wanted.
+    message = f"why it is to be stopped cannot be read: {fault}"
+    return Stop(kind=StopKind.INTERRUPT, reason=Reason.INTERRUPTED, message=message, by="system", at_ms=0)
 
 
 class Rows(Generic[T]):
@@ -57,6 +93,8 @@ class Rows(Generic[T]):
     def cell(self, name: str, value: Any) -> Any:
         """What goes into column ``name`` for ``value``."""
         if name in self._json:
+            if isinstance(value, UnreadableTask):
+                raise Conflict(f"the task cannot be read, and so it cannot be written: {value.fault}")
             return to_json(value)
         return int(value) if isinstance(value, bool) else value
 
@@ -74,8 +112,8 @@ RUNS = Rows(
     Run,
     {
         "state": RunState,
-        "task": _json(Task),
-        "stop": _json(Stop),
+        "task": _json(Task, _unreadable),
+        "stop": _json(Stop, _unreadable_stop),
         "result": _json(Any),
         "ready": bool,
         "held": bool,

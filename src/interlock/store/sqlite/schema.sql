@@ -48,7 +48,6 @@ CREATE TABLE instances (
   scope      TEXT,
   wanted     TEXT,
   started_ms INTEGER NOT NULL,
-  seen_ms    INTEGER NOT NULL,
   version    TEXT NOT NULL,
   note       TEXT
 ) STRICT, WITHOUT ROWID;
@@ -134,6 +133,7 @@ CREATE TABLE runs (
   defers            INTEGER NOT NULL,
   offers            INTEGER NOT NULL,
   releases          INTEGER NOT NULL,
+  misfires          INTEGER NOT NULL DEFAULT 0,
   question          TEXT,
   answer            TEXT,
   reason            TEXT,
@@ -192,6 +192,8 @@ CREATE INDEX runs_due ON runs (due_ms) WHERE due_ms IS NOT NULL;
 CREATE INDEX runs_ended ON runs (ended_ms) WHERE ended_ms IS NOT NULL;
 
 CREATE INDEX runs_ready ON runs (lane, priority DESC, score DESC, number) WHERE ready = 1;
+
+CREATE INDEX runs_retry_of ON runs (retry_of, number) WHERE retry_of IS NOT NULL;
 
 CREATE INDEX runs_stopping ON runs (owner) WHERE stop IS NOT NULL;
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from interlock.domain.run import AgentHealth, Attempt, Event, Instance, Lane, Route, Run
 from interlock.domain.settings import Agent
-from interlock.ports.store import RunFilter
+from interlock.domain.states import RunState
+from interlock.ports.store import RunFilter, Undone
+from interlock.store.sqlite.errors import serves_nobody
 from interlock.store.sqlite.queries import SQL
 from interlock.store.sqlite.rows import ATTEMPTS, EVENTS, HEALTHS, INSTANCES, ROUTES, RUNS, Rows, to_json
 
@@ -30,6 +33,20 @@ class SqliteTx:
 
     def hint(self) -> None:
         self.worth_a_ring = True
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        self._execute("SAVEPOINT apart")
+        try:
+            yield
+        except Exception as error:
+            if not self.connection.in_transaction or serves_nobody(error):
+                # Of the whole transaction: the engine undoes that.
+                raise
+            self._execute("ROLLBACK TO apart")
+            self._execute("RELEASE apart")
+            raise Undone(error) from error
+        self._execute("RELEASE apart")
 
     def _all(self, name: str, *values: Any) -> list[Any]:
         return self._execute(SQL[name], values).fetchall()
@@ -86,6 +103,10 @@ class SqliteTx:
     def batch_latest(self, batch: str, task_key: str) -> Run | None:
         return self._a_run("batch_latest", batch, task_key)
 
+    def retried_as(self, number: int) -> int | None:
+        row = self._one("retried_as", number)
+        return None if row is None else int(row[0])
+
     def batch_runs(self, batch: str) -> list[Run]:
         return self._runs("batch_runs", batch)
 
@@ -94,6 +115,18 @@ class SqliteTx:
 
     def live_runs_owned(self, owner: str) -> list[Run]:
         return self._runs("live_runs_owned", owner)
+
+    def renew_owned(self, owner: str, lease_expires_ms: int, now_ms: int) -> int:
+        return self._do("renew_owned", lease_expires_ms, now_ms, owner)
+
+    def quarantine(self, number: int, due_ms: int) -> RunState | None:
+        row = self._one("state_and_held", number)
+        try:
+            with self.apart():
+                changed = self._do("quarantine", due_ms, number)
+        except Undone:
+            changed = self._do("put_aside", due_ms, number)
+        return RunState(row[0]) if changed and not row[1] else None
 
     def claimed_by(self, owner: str) -> set[int]:
         return {number for (number,) in self._all("claimed_by", owner)}
@@ -172,8 +205,8 @@ class SqliteTx:
         due: int | None = self._one("next_due")[0]
         return due
 
-    def due(self, now_ms: int, limit: int) -> list[Run]:
-        return self._runs("due", now_ms, limit)
+    def due(self, now_ms: int, limit: int) -> list[int]:
+        return [number for (number,) in self._all("due", now_ms, limit)]
 
     def shift_deadlines(self, by_ms: int) -> None:
         self._do("shift_deadlines", by_ms)
@@ -302,9 +335,6 @@ class SqliteTx:
     def set_instance_wanted(self, instance: str, wanted: str | None) -> None:
         self.worth_a_ring = True
         self._do("set_instance_wanted", wanted, instance)
-
-    def set_instance_seen(self, instance: str, seen_ms: int) -> None:
-        self._do("set_instance_seen", seen_ms, instance)
 
     def set_instance_state(self, instance: str, state: str, note: str | None) -> None:
         self._do("set_instance_state", state, note, instance)
