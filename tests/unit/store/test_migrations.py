@@ -195,3 +195,14 @@ def test_the_check_says_when_it_is_stale(
     assert schema_snapshot.main(["--check"]) == 0
     (tmp_path / "schema.sql").write_text("-- of another time\n")
     assert schema_snapshot.main(["--check"]) == 1
+
+
+def test_a_backup_that_was_put_back_is_in_wal_mode_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a", create=True, inline=True)
+    store.backup(tmp_path / "copy.db")
+    store.close()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "copy.db").rename(tmp_path / "b" / DATABASE)
+    SqliteStore(tmp_path / "b", inline=True).close()
+    with closing(sqlite3.connect(tmp_path / "b" / DATABASE)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

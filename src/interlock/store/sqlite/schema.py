@@ -129,8 +129,10 @@ def prepare(path: Path, *, busy_ms: int = 10_000) -> Path | None:
                 hint="upgrade Interlock (nothing was changed)",
             )
         backup: Path | None = None
-        if not tables:
+        # A backup that was put back is in another mode, in which every reader would block every writer.
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             connection.execute("PRAGMA journal_mode = WAL")
+        if not tables:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         elif found < version:
             backup = path.with_name(f"{path.name}.v{found}.bak")
