@@ -30,7 +30,7 @@ from interlock.runtimes import (
     raise_fd_limit,
 )
 from interlock.service import Service
-from interlock.service.reads import Surroundings
+from interlock.service.waiting import Surroundings
 from interlock.store.clock import SystemClock
 from interlock.store.sqlite import DATABASE, SqliteStore
 

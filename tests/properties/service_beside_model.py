@@ -561,7 +561,7 @@ class Beside:
 
     def _refusal(
         self, run: model.Run, known: model.Attempt | None, agent: str | None, offer: str, lease: int | None
-    ) -> type[InterlockError] | None:
+    ) -> type[InterlockError] | tuple[type[InterlockError], ...] | None:
         if lease == 0:
             return InvalidInput
         if known is not None:
@@ -574,10 +574,11 @@ class Beside:
             return StaleClaim
         if run.state == "dispatched" and not run.pull:
             return Conflict
+        if run.state != "dispatched":
+            # What is wrong first does not matter: there is no offer, and it may have been another agent's.
+            return (IllegalTransition, InvalidInput)
         if agent is not None and run.agent is not None and agent != run.agent:
             return InvalidInput
-        if run.state != "dispatched":
-            return IllegalTransition
         if run.agent is None and agent is not None and not self.world.has_room(frozenset({f"agent:{agent}"})):
             return Conflict
         return None
@@ -1028,7 +1029,15 @@ class Beside:
                 "timeout_at": row.timeout_at_ms,
                 "spent": row.spent_ms,
                 "stop": None if row.stop is None else (str(row.stop.kind), row.stop.reason),
-                "budgets": (row.failures, row.losts, row.defers, row.offers, row.releases, row.misfires, row.dispatch_count),
+                "budgets": (
+                    row.failures,
+                    row.losts,
+                    row.defers,
+                    row.offers,
+                    row.releases,
+                    row.misfires,
+                    row.dispatch_count,
+                ),
                 "not_before": row.not_before_ms,
                 "backoff": row.not_before_why is not None,
                 "own priority": row.base_priority,
@@ -1048,7 +1057,15 @@ class Beside:
                 "timeout_at": run.timeout_at,
                 "spent": run.spent,
                 "stop": run.stop,
-                "budgets": (run.failures, run.losts, run.defers, run.offers, run.releases, run.misfires, run.dispatches),
+                "budgets": (
+                    run.failures,
+                    run.losts,
+                    run.defers,
+                    run.offers,
+                    run.releases,
+                    run.misfires,
+                    run.dispatches,
+                ),
                 "not_before": run.not_before,
                 "backoff": run.backoff,
                 "own priority": run.own_priority,

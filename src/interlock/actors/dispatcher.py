@@ -124,7 +124,8 @@ class Dispatcher:
             self.ended.set()
 
     def _keep(self, loops: trio.Nursery, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        loops.start_soon(partial(keep_running, name, loop, outage=partial(self._outage, name)))
+        probe = partial(self.service.catch_up, ASLEEP_MS)
+        loops.start_soon(partial(keep_running, name, loop, outage=partial(self._outage, name), probe=probe))
 
     def _outage(self, name: str, what: str | None) -> None:
         self.tracker.outage(name, what)

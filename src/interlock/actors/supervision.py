@@ -22,11 +22,13 @@ async def keep_running(
     loop: Callable[[], Awaitable[None]],
     *,
     outage: Callable[[str | None], None] = lambda _: None,
+    probe: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
     """Run ``loop`` until it returns, again after every crash, with a growing wait.
 
-    A store that cannot serve is no crash: it is waited for, and ``outage`` is told (None once it serves again). A loop
-    that crashes five times in a minute ends the process with its error: something is wrong that a restart does not mend.
+    A store that cannot serve is no crash: it is waited for, and ``outage`` is told (None once it serves again, that is once
+    ``probe``, a write that changes nothing that matters, has gone through). A loop that crashes five times in a minute
+    ends the process with its error: something is wrong that a restart does not mend.
     """
     crashes: deque[float] = deque(maxlen=CRASHES)
     outages = 0
@@ -39,7 +41,7 @@ async def keep_running(
             if outages == 1:
                 log.warning("%s waits for the store: %s", name, error)
             outage(str(error))
-            await trio.sleep(min(0.2 * 2 ** min(outages, 10), LONGEST_WAIT_SECONDS / 3))
+            outages = await _until_served(probe, outages)
             outage(None)
         except Exception:
             now = trio.current_time()
@@ -51,6 +53,20 @@ async def keep_running(
             await trio.sleep(min(0.1 * 4 ** len(crashes), LONGEST_WAIT_SECONDS))
         else:
             return
+
+
+async def _until_served(probe: Callable[[], Awaitable[object]] | None, outages: int) -> int:
+    """Wait until the store serves again; the number of waits so far, which lengthens the next one."""
+    while True:
+        await trio.sleep(min(0.2 * 2 ** min(outages, 10), LONGEST_WAIT_SECONDS / 3))
+        if probe is None:
+            return outages
+        try:
+            await probe()
+        except Unavailable:
+            outages += 1
+        else:
+            return outages
 
 
 async def persist(what: str, act: Callable[[], Awaitable[None]]) -> None:

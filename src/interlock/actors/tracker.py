@@ -12,6 +12,7 @@ from collections.abc import Callable
 import trio
 
 from interlock.actors.run import RunActor
+from interlock.domain.run import Brake
 
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -21,7 +22,6 @@ class Tracker:
 
     def __init__(self, min_free_memory_bytes: int, free_memory: Callable[[], int | None]) -> None:
         self.actors: dict[int, RunActor] = {}
-        self.orphans: set[int] = set()
         self._floor = min_free_memory_bytes
         self._free_memory = free_memory
         self._outages: dict[str, str] = {}
@@ -52,19 +52,12 @@ class Tracker:
             self._outages[who] = what
 
     def hold_reason(self) -> str | None:
-        """Why nothing may be dispatched by this process now, if so."""
+        """Why nothing may be dispatched by this process now, if so; see :class:`Brake`."""
         for what in self._outages.values():
-            return f"the store cannot serve: {what}"
+            return Brake.STORE.note(what)
         if self._floor:
             free = self._free_memory()
             if free is not None and free < self._floor:
                 mib = 1024 * 1024
-                return f"free memory {free // mib} MiB is under the floor of {self._floor // mib} MiB"
-        return None
-
-    def agent_run(self, holder: str) -> int | None:
-        """Number of the run that a holder works on."""
-        for number, actor in self.actors.items():
-            if actor.claim.holder == holder:
-                return number
+                return Brake.MEMORY.note(f"{free // mib} MiB are free, under the floor of {self._floor // mib} MiB")
         return None

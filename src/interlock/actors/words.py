@@ -28,7 +28,7 @@ _BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 def load_result(path: Path) -> tuple[ResultFile | None, str | None]:
     """The agent's own word: (result, None), (None, what is wrong with it), or (None, None) when it wrote nothing."""
     try:
-        with open(path, "rb", opener=_open_regular) as file:
+        with open(path, "rb", opener=open_regular) as file:
             data = file.read(RESULT_LIMIT + 1)
     except FileNotFoundError:
         return None, None
@@ -47,7 +47,7 @@ def load_result(path: Path) -> tuple[ResultFile | None, str | None]:
 def read_tail(path: Path, limit: int = TAIL_CHARACTERS) -> str:
     """Last line of a log that says something, without escape sequences, cut to ``limit`` characters. Reads its last 4 KiB."""
     try:
-        with open(path, "rb", opener=_open_regular) as file:
+        with open(path, "rb", opener=open_regular) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
             data = file.read(TAIL_BYTES)
@@ -60,9 +60,12 @@ def read_tail(path: Path, limit: int = TAIL_CHARACTERS) -> str:
     return ""
 
 
-def _open_regular(path: str, flags: int) -> int:
-    """For a file that is an agent's to make: to open or read a pipe in its place would wait for ever."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
+def open_regular(path: str, flags: int) -> int:
+    """For a file that is an agent's to make.
+
+    To open or read a pipe in its place would wait for ever, and a link would have us read what is not the agent's.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

@@ -6,7 +6,6 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 import trio
 
@@ -14,6 +13,8 @@ from interlock.actors import Dispatcher, Ending
 from interlock.cli.host import Opened
 from interlock.cli.lines import event_line, event_style, is_news
 from interlock.cli.output import console
+from interlock.cli.painter import write_all
+from interlock.cli.speaker import Said, Speaker
 from interlock.cli.text import clock, count, plain
 from interlock.domain.run import Event
 
@@ -21,50 +22,19 @@ ENDINGS = frozenset({"complete", "close", "fail", "reject", "time_out", "cancel"
 KEPT_TITLES = 10_000
 
 
-class Speaker:
-    """Prints without holding up the dispatcher: a terminal that was stopped (Ctrl-S), a full pipe or a closed one delays lines
-    or loses them, never leases.
-    """
-
-    def __init__(self) -> None:
-        self._send, self._receive = trio.open_memory_channel[tuple[str, str]](10_000)
-        self._lost = 0
-
-    def say(self, line: str, style: str = "") -> None:
-        """Print a line soon."""
-        try:
-            self._send.send_nowait((line, style))
-        except trio.WouldBlock:
-            self._lost += 1
-
-    async def run(self) -> None:
-        """Print what is said until :meth:`close`."""
-        async for first in self._receive:
-            lines = [first]
-            with suppress(trio.WouldBlock, trio.EndOfChannel):
-                while len(lines) < 500:
-                    lines.append(self._receive.receive_nowait())
-            if self._lost:
-                lines.append((f"{count(self._lost, 'line')} left out: the reader is too slow", ""))
-                self._lost = 0
-            await trio.to_thread.run_sync(_print, lines, abandon_on_cancel=True)
-
-    def close(self) -> None:
-        """Nothing more will be said."""
-        self._send.close()
-
-
-def _print(lines: Sequence[tuple[str, str]]) -> None:
+def _print(said: Sequence[Said]) -> None:
     if sys.stdout is None:
         return
     try:
         if sys.stdout.isatty():
             out = console()
-            for line, style in lines:
+            for line, style in said:
                 out.print(line, style=style or None, soft_wrap=True)
+            sys.stdout.flush()
         else:
-            sys.stdout.write("".join(f"{line}\n" for line, _ in lines))
-        sys.stdout.flush()
+            # Past Python's buffer: whoever waits here holds no lock that the end of the process would wait for.
+            text = "".join(f"{line}\n" for line, _ in said)
+            write_all(1, text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
     except (OSError, ValueError):
         # Whoever read is gone. The work goes on.
         return
@@ -73,10 +43,9 @@ def _print(lines: Sequence[tuple[str, str]]) -> None:
 class SaidByLog(logging.Handler):
     """What the actors report, in lines like the others."""
 
-    def __init__(self, speaker: Speaker, token: trio.lowlevel.TrioToken, *, verbose: bool) -> None:
+    def __init__(self, speaker: Speaker, *, verbose: bool) -> None:
         super().__init__(logging.DEBUG if verbose else logging.INFO)
         self._speaker = speaker
-        self._token = token
         self._verbose = verbose
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -89,8 +58,7 @@ class SaidByLog(logging.Handler):
         if self._verbose and record.exc_info:
             text += "\n" + plain(logging.Formatter().formatException(record.exc_info), lines=True)
         style = "" if record.levelno < logging.WARNING else "yellow" if record.levelno < logging.ERROR else "red"
-        with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._speaker.say, text, style)
+        self._speaker.say(text, style)
 
 
 class Daemon:
@@ -100,7 +68,7 @@ class Daemon:
         self.il = il
         self.verbose = verbose
         self.alone = alone
-        self.speaker = Speaker()
+        self.speaker = Speaker(_print)
         self._titles: dict[int, str] = {}
         self._started: dict[int, int] = {}
         self._signals = 0
@@ -109,26 +77,22 @@ class Daemon:
         """Until it was told to end and has ended. The exit status."""
         dispatcher = self.il.dispatcher(alone=self.alone)
         log = logging.getLogger("interlock")
-        handler = SaidByLog(self.speaker, trio.lowlevel.current_trio_token(), verbose=self.verbose)
+        handler = SaidByLog(self.speaker, verbose=self.verbose)
         log.addHandler(handler)
         log.setLevel(handler.level)
         try:
-            async with trio.open_nursery() as speaking:
-                speaking.start_soon(self.speaker.run)
-                async with trio.open_nursery() as nursery:
-                    await nursery.start(self._hear_signals, dispatcher)
-                    after = await self.il.service.store.read(lambda tx: tx.last_seq())
-                    await nursery.start(dispatcher.run)
-                    self._greet(dispatcher)
-                    nursery.start_soon(self._tell, after)
-                    await dispatcher.ended.wait()
-                    nursery.cancel_scope.cancel()
-                await self._part()
-                self.speaker.close()
-                # A reader that does not read keeps nobody from ending.
-                speaking.cancel_scope.deadline = trio.current_time() + 2
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._hear_signals, dispatcher)
+                after = await self.il.service.store.read(lambda tx: tx.last_seq())
+                await nursery.start(dispatcher.run)
+                self._greet(dispatcher)
+                nursery.start_soon(self._tell, after)
+                await dispatcher.ended.wait()
+                nursery.cancel_scope.cancel()
+            await self._part()
         finally:
             log.removeHandler(handler)
+            self.speaker.close()
         return 0
 
     def _greet(self, dispatcher: Dispatcher) -> None:
@@ -181,9 +145,16 @@ class Daemon:
                             "Once more stops them and queues their runs again.",
                             "yellow",
                         )
-                else:
+                elif self._signals == 2:
                     dispatcher.end(Ending.KILL)
-                    self.speaker.say(f"Stopping {count(working, 'agent')} and queueing the runs again.", "yellow")
+                    self.speaker.say(
+                        f"Stopping {count(working, 'agent')} and queueing the runs again. Once more leaves at once.",
+                        "yellow",
+                    )
+                elif self._signals == 3:
+                    dispatcher.end(Ending.DETACH)
+                    left = f"{count(working, 'agent')} still being stopped: " if working else ""
+                    self.speaker.say(f"Leaving at once; {left}the next `interlock up` sees to it.", "yellow")
 
     async def _tell(self, after: int) -> None:
         service = self.il.service

@@ -11,7 +11,7 @@ from interlock.actors import Dispatcher
 from interlock.domain.run import Instance
 from interlock.domain.settings import Agent, Settings
 from interlock.service import Service
-from interlock.service.reads import Surroundings
+from interlock.service.waiting import Surroundings
 
 
 class Opened(Protocol):

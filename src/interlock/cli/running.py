@@ -17,13 +17,16 @@ import trio
 from interlock.actors import Dispatcher, Ending
 from interlock.cli.batch import Batch
 from interlock.cli.screen import News, Screen
-from interlock.cli.standstill import Group, Snapshot
+from interlock.cli.standstill import Group, first_that_goes_on, groups
 from interlock.cli.text import count
 from interlock.domain.errors import Unavailable
 from interlock.domain.run import Instance
+from interlock.service.waiting import Hold, Waiting
 
 if TYPE_CHECKING:
     from interlock.cli.host import Opened
+    from interlock.ports.store import Tx
+    from interlock.service.context import Context
 
 LOOK_SECONDS = 0.05
 """Shortest time between two looks at the event log: hundreds of commits a second are read together."""
@@ -51,6 +54,8 @@ class Running:
         self._daemon: Instance | None = None
         self._everything: trio.CancelScope | None = None
         self._killing = False
+        self._left = False
+        self._looking = trio.CancelScope(shield=True)
         self._goes_on: int | None = None
         self._groups_at = 0.0
         self._groups_stale = True
@@ -74,7 +79,8 @@ class Running:
                 await self._over.wait()
                 await self._end_dispatcher()
                 nursery.cancel_scope.cancel()
-            await self._look()
+            if not self._left:
+                await self._look()
         finally:
             self.screen.close()
 
@@ -122,8 +128,8 @@ class Running:
         if strangers and self.interrupted is None:
             # Taken up because nobody else looked after them; they are not what this command was asked to wait for.
             agents = count(len(strangers), "agent")
-            self.screen.remark(f"{agents} of other work still run; `interlock up` looks after them")
             dispatcher.end(Ending.DETACH)
+            self.screen.remark(f"{agents} of other work still run; `interlock up` looks after them")
         else:
             dispatcher.end(Ending.DRAIN)
         await dispatcher.ended.wait()
@@ -151,8 +157,8 @@ class Running:
 
     async def _look(self) -> None:
         """Read what is new in the event log."""
-        # Shielded: what was read is told, also when it is just over.
-        with trio.CancelScope(shield=True):
+        # Shielded: what was read is told, also when it is just over; unless somebody insists on leaving.
+        with self._looking:
             while await self._look_once():
                 pass
 
@@ -185,10 +191,10 @@ class Running:
         await self._look_at_waiting()
         if batch.working or self.interrupted is not None or not self._somebody_dispatches():
             return False
-        alive = await self.opened.alive()
+        around = await self.opened.surroundings()
         candidates = [*([self._goes_on] if self._goes_on in batch.unfinished else []), *batch.unfinished]
         self._goes_on = await self.opened.service.read(
-            lambda tx, ctx: Snapshot(tx, ctx, alive).first_that_goes_on(candidates)
+            lambda tx, ctx: first_that_goes_on(Waiting(tx, ctx, around), candidates)
         )
         self.stuck = self._goes_on is None
         return self.stuck
@@ -204,16 +210,15 @@ class Running:
             return
         batch = self.batch
         numbers = list(islice((number for number in batch.unfinished if number not in batch.working), RUNS_LOOKED_AT))
-        alive = await self.opened.alive()
+        around = await self.opened.surroundings()
 
-        found: list[tuple[list[Group], str | None]] = []
+        def ask(tx: Tx, ctx: Context) -> tuple[list[Group], Hold | None]:
+            waiting = Waiting(tx, ctx, around)
+            return groups(tx, waiting, numbers), waiting.hold()
 
-        def ask(snapshot: Snapshot) -> None:
-            found.append((snapshot.groups(numbers), snapshot.hold()))
-
-        await self.opened.service.read(lambda tx, ctx: ask(Snapshot(tx, ctx, alive)))
-        groups, hold = found[-1]
-        self.screen.waiting(groups, hold, self.opened.service.clock.now_ms(), idle=not batch.working)
+        found, hold = await self.opened.service.read(ask)
+        words = None if hold is None else hold.words
+        self.screen.waiting(found, words, self.opened.service.clock.now_ms(), idle=not batch.working)
         cost = trio.current_time() - began
         self._groups_at = began + max(0.25, 20 * cost)
         self._groups_stale = False
@@ -231,7 +236,7 @@ class Running:
                 if kind is signal.SIGWINCH:
                     self.screen.changed()
                 elif kind is signal.SIGTSTP:
-                    self.screen.pause()
+                    await self.screen.pause()
                     os.kill(os.getpid(), signal.SIGSTOP)
                     self.screen.changed()
                 else:
@@ -243,32 +248,35 @@ class Running:
             self.interrupted = kind
         dispatcher = self._dispatcher
         if dispatcher is None or dispatcher.ended.is_set():
+            self._over.set()
             if self._daemon is not None:
                 self.screen.remark("no longer watching; the daemon goes on with the work")
-            self._over.set()
             return
         working = len(dispatcher.active_runs())
         if self._killing and self._everything is not None:
             # Somebody insists. That they are to be stopped is on disk: the next start sees to it.
-            self.screen.remark("leaving at once; what still runs is stopped by the next start")
+            self._left = True
+            self._looking.cancel()
             self._everything.cancel()
+            self.screen.remark("leaving at once; what still runs is stopped by the next start")
             return
+        # First the deed, then the words.
         if kind is signal.SIGHUP:
             # The terminal went away, not the wish: agents go on, as after a crash, and the next start takes them up.
             dispatcher.end(Ending.DETACH)
         elif kind is signal.SIGTERM or again:
             self._killing = True
+            dispatcher.end(Ending.KILL)
             self.screen.hint = "stopping the agents"
             if working:
                 self.screen.remark(
                     f"stopping {count(working, 'agent')}; their runs go back to the queue; the same command goes on"
                 )
-            dispatcher.end(Ending.KILL)
         else:
+            dispatcher.end(Ending.DRAIN)
             self.screen.hint = "ending; Ctrl-C again stops the agents too"
             waiting = (
                 f"{count(working, 'agent')} may finish (Ctrl-C again stops them)" if working else "no agent is running"
             )
             self.screen.remark(f"nothing new is started; {waiting}. The same command goes on later")
-            dispatcher.end(Ending.DRAIN)
         self.screen.changed()

@@ -1,7 +1,8 @@
 """Where `interlock run` speaks: a live view on a terminal, one line per event elsewhere, nothing but the end with ``--json``.
 
-Results (events, the summary) go to standard output, remarks to standard error. Both are written from a worker thread: whoever
-does not read for a while holds up what is shown, never what is dispatched.
+Results (events, the summary) go to standard output, remarks to standard error. Both are written from other threads: whoever
+does not read for a while holds up what is shown, never what is dispatched. Only the end, when nothing is left to be held
+up, is written where it is said.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import trio
 from interlock.cli.batch import Batch, Working
 from interlock.cli.lines import event_line, is_news
 from interlock.cli.painter import Line, Painter, terminal_size, write_all
+from interlock.cli.speaker import Said, Speaker
 from interlock.cli.standstill import Group, group_line
 from interlock.cli.text import plain
 from interlock.domain.errors import Unavailable
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 FRAME_SECONDS = 0.125
 TICK_SECONDS = 1.0
 LONG_MS = 5000
+PAUSE_SECONDS = 0.5
 
 
 class News(NamedTuple):
@@ -49,10 +52,11 @@ class Screen:
     def __init__(self) -> None:
         self.hint = ""
         self._said: tuple[str, ...] = ()
+        self._speaker = Speaker(_say)
 
     def remark(self, text: str) -> None:
-        """Something beside the result, for a person: whole lines."""
-        _write(2, plain(text, lines=True) + "\n")
+        """Something beside the result, for a person: whole lines. Said soon; from any thread."""
+        self._speaker.say(plain(text, lines=True))
 
     async def tell(self, news: Sequence[News]) -> None:
         """What happened."""
@@ -74,14 +78,19 @@ class Screen:
     def changed(self) -> None:
         """There is something new to show."""
 
-    def pause(self) -> None:
+    async def pause(self) -> None:
         """Leave the terminal to others for a while."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""
 
+    def hush(self) -> None:
+        """The last remark was made: print what is left of them."""
+        self._speaker.close()
+
     def result(self, text: str) -> None:
         """The end: what the whole thing was for. Raises :class:`Unavailable` when it cannot be kept (a full disk)."""
+        self._speaker.flush()
         fault = _write(1, text if text.endswith("\n") else text + "\n")
         if fault is not None and fault.errno not in (errno.EPIPE, errno.EIO):
             raise Unavailable(
@@ -97,7 +106,7 @@ class LineScreen(Screen):
         lines = [event_line(each.event, each.title, took_ms=each.took_ms) for each in news if is_news(each.event)]
         if lines:
             text = "\n".join(lines) + "\n"
-            await trio.to_thread.run_sync(_write, 1, text)
+            await trio.to_thread.run_sync(_write, 1, text, abandon_on_cancel=True)
 
 
 class LiveScreen(Screen):
@@ -112,6 +121,7 @@ class LiveScreen(Screen):
         self._dirty = trio.Event()
         self._remarks_here = sys.stderr is not None and sys.stderr.isatty()
         self._open = False
+        self._token: trio.lowlevel.TrioToken
         self._groups: Sequence[Group] = ()
         self._hold: str | None = None
         self._turn = threading.Lock()
@@ -122,7 +132,7 @@ class LiveScreen(Screen):
             super().remark(text)
             return
         self._above.append(plain(text, lines=True) + "\n")
-        self.changed()
+        self._token.run_sync_soon(self.changed)
 
     def waiting(self, groups: Sequence[Group], hold: str | None, now_ms: int, *, idle: bool) -> None:  # noqa: ARG002
         """Show it."""
@@ -152,6 +162,7 @@ class LiveScreen(Screen):
             return "" if path is None else tails.of(path)
 
         began = opened.service.clock.now_ms()
+        self._token = trio.lowlevel.current_trio_token()
         self._open = True
         while True:
             self._dirty = trio.Event()
@@ -189,9 +200,10 @@ class LiveScreen(Screen):
         with self._turn:
             self._painter.clear()
 
-    def pause(self) -> None:
-        """Take the view away; the next frame brings it back."""
-        self._clear()
+    async def pause(self) -> None:
+        """Take the view away; the next frame brings it back. A terminal that takes nothing is not waited for."""
+        with trio.move_on_after(PAUSE_SECONDS):
+            await trio.to_thread.run_sync(self._clear, abandon_on_cancel=True)
 
     def close(self) -> None:
         """Take the view away, for good."""
@@ -199,7 +211,7 @@ class LiveScreen(Screen):
             self._open = False
             self._clear()
             for text in self._above:
-                _write(2, text)
+                self._speaker.say(text.removesuffix("\n"))
             self._above.clear()
 
 
@@ -245,6 +257,10 @@ def _log_of(opened: Opened, working: Working) -> Path | None:
 
 def _show(text: str) -> None:
     _write(1, text)
+
+
+def _say(said: Sequence[Said]) -> None:
+    _write(2, "".join(f"{each.text}\n" for each in said))
 
 
 def _write(descriptor: int, text: str) -> OSError | None:

@@ -14,7 +14,6 @@ class WaitKind(StrEnum):
     ENDED = "ended"
     WORKING = "working"
     STOPPING = "stopping"
-    ORPHANED = "orphaned"
     NOT_SUPERVISED = "not_supervised"
     HELD = "held"
     NOT_BEFORE = "not_before"
@@ -36,9 +35,17 @@ class WaitKind(StrEnum):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason, and what would change it."""
+    """One reason, and what would change it.
+
+    ``by_itself``: it is expected to end without a person; ``until_ms``: Unix milliseconds when it does, where that is known.
+    ``short``: the same in the words that a count goes before (``3 need other tasks first``), alike for all that wait for
+    the like. Where ``until_ms`` is given, ``in 5s`` fits behind it.
+    """
 
     kind: WaitKind
     message: str
+    short: str
     remedy: str = ""
+    by_itself: bool = False
+    until_ms: int | None = None
     details: dict[str, Any] = {}

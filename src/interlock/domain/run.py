@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -138,7 +139,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One execution of a run under one claim; ``fence`` is its number.
 
-    ``ending_event`` and ``answer`` are what a repeated ending call is answered with.
+    ``ending_event`` is the kind of outcome that ended it: the same ending call again is answered with the run as it is.
     """
 
     run: int
@@ -190,8 +191,22 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int = 0
 
 
+class Brake(StrEnum):
+    """What holds back the dispatching of one process as a whole."""
+
+    MEMORY = "memory"
+    STORE = "store"
+
+    def note(self, words: str) -> str:
+        """The note of an instance that is held back by this."""
+        return f"{self}: {words}"
+
+
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """A dispatcher process. ``id`` is stable for host and data folder (and ordinal); its lock file is held while it lives."""
+    """A dispatcher process. ``id`` is stable for host and data folder (and ordinal); its lock file is held while it lives.
+
+    ``note``: what holds its dispatching back, as :meth:`Brake.note` writes it; None: nothing does.
+    """
 
     id: str
     host: str
@@ -204,6 +219,14 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int = 0
     version: str = ""
     note: str | None = None
+
+    @property
+    def brake(self) -> Brake | None:
+        """What holds its dispatching back."""
+        if self.note is None:
+            return None
+        kind = self.note.partition(":")[0]
+        return Brake(kind) if kind in tuple(Brake) else Brake.STORE
 
 
 class AgentHealth(msgspec.Struct, frozen=True, kw_only=True):

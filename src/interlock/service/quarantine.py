@@ -41,8 +41,9 @@ def apart(tx: Tx, ctx: Context, run: Run) -> Iterator[None]:
 
 def quarantine(tx: Tx, ctx: Context, number: int, cause: Exception) -> None:
     """Hold run ``number``, because dealing with it raised ``cause``. Works whatever its row is like."""
-    what = str(cause) if isinstance(cause, InterlockError) else f"{type(cause).__name__}: {cause}"
-    state = tx.quarantine(number, ctx.now_ms + LOOK_AGAIN_MS)
+    what = cause.message if isinstance(cause, InterlockError) else f"{type(cause).__name__}: {cause}"
+    message = f"put on hold, as it could not be dealt with: {what}"
+    state = tx.quarantine(number, ctx.now_ms + LOOK_AGAIN_MS, message)
     if state is None:
         # Held already: it was said then.
         return
@@ -56,6 +57,6 @@ def quarantine(tx: Tx, ctx: Context, number: int, cause: Exception) -> None:
             to_state=str(state),
             at_ms=ctx.now_ms,
             by=SYSTEM,
-            message=f"put on hold, as it could not be dealt with: {what}",
+            message=message,
         )
     )

@@ -20,7 +20,7 @@ from interlock.domain.states import Reason, StopKind
 from interlock.domain.task import Task
 from interlock.ports.clock import Clock
 from interlock.ports.store import Changes, Store, Tx
-from interlock.service import brakes, claims, dispatching, filing, operating, reads, submitting, supervising
+from interlock.service import brakes, claims, dispatching, filing, operating, reads, submitting, supervising, waiting
 from interlock.service.context import OPERATOR, Context, find_run
 
 T = TypeVar("T")
@@ -338,7 +338,7 @@ class Service:
         """The event log behind a sequence number."""
         return await self.store.read(lambda tx: tx.events_after(after, limit))
 
-    async def why(self, ref: Ref, around: reads.Surroundings) -> list[Wait]:
+    async def why(self, ref: Ref, around: waiting.Surroundings) -> list[Wait]:
         """Every reason that a run has not started or ended."""
         return await self.read(lambda tx, ctx: reads.why(tx, ctx, self._find(tx, ref), around))
 

@@ -13,7 +13,7 @@ from interlock.domain.errors import Conflict, InvalidInput, NotFound
 from interlock.domain.run import Run
 from interlock.domain.settings import OnNeedFailed
 from interlock.domain.states import TERMINAL, RunEvent, RunState
-from interlock.domain.task import PRIORITY_LIMIT, Task
+from interlock.domain.task import PRIORITY_LIMIT, Task, UnreadableTask
 from interlock.ports.store import Tx
 from interlock.service.context import OPERATOR, Context, find_run, new_run_id
 from interlock.service.filing import lane_of, lane_text, limited_now
@@ -317,6 +317,8 @@ def _standing(known: Run | None, task: Task, *, retry_failed: bool, again: bool)
 
 def reassign(tx: Tx, ctx: Context, run: Run, agent: str | None) -> Run:
     """Give a queued run to another agent."""
+    if isinstance(run.task, UnreadableTask):
+        return run
     task = msgspec.structs.replace(run.task, agent=agent)
     tx.hint()
     return change(tx, ctx, run, task=task, lane=lane_of(tx, ctx, task, run.batch))

@@ -65,11 +65,14 @@ class FakeHandle:
 
 
 class FakeRuntime:
-    """Launches on paper. ``missing`` agents cannot be started; ``on_launch`` is called first and may raise."""
+    """Launches on paper. ``missing`` agents cannot be started, which ``check`` sees, nor can ``refusing`` ones, which it does
+    not; ``on_launch`` is called first and may raise.
+    """
 
     def __init__(self) -> None:
         self.handles: dict[Path, FakeHandle] = {}
         self.missing: dict[str, str] = {}
+        self.refusing: dict[str, str] = {}
         self.void: set[Path] = set()
         self.on_launch: Callable[[port.Launch], Any] = lambda _: None
         self.launches = 0
@@ -89,6 +92,8 @@ class FakeRuntime:
         self.launches += 1
         if launch.agent.name in self.missing:
             raise port.CannotStart(self.missing[launch.agent.name])
+        if launch.agent.name in self.refusing:
+            raise port.CannotStart(self.refusing[launch.agent.name])
         assert launch.folder not in self.handles, "launched twice"
         assert launch.folder not in self.void, "launched though it was given up"
         self.on_launch(launch)

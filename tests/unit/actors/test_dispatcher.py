@@ -14,8 +14,9 @@ import interlock.actors.run as run_actor
 from interlock.actors import Dispatcher, Ending
 from interlock.actors.dispatcher import VIGIL_SECONDS
 from interlock.domain.errors import Conflict, Unavailable
-from interlock.domain.settings import Leases, OnTimeout
+from interlock.domain.settings import Leases, Limits, OnTimeout, Role
 from interlock.domain.states import RunState
+from interlock.domain.task import Task
 from interlock.service.operating import cancel
 
 
@@ -314,13 +315,14 @@ async def test_an_agent_that_cannot_start_costs_nothing_and_is_tried_again(autoj
         health = depot.healths()["worker"]
         assert health.reason == "worker is not on the PATH"
         assert health.tries == 1
-        assert depot.runtime.launches <= 4
+        assert depot.runtime.launches == 0
         for run in runs:
             now = depot.get(run)
             assert (now.state, now.failures, now.losts) == ("queued", 0, 0)
+            assert depot.attempts(run) == [], "a command that cannot be started is no attempt"
         depot.runtime.missing.clear()
         await depot.until(lambda: len(depot.runtime.live) == 4, 15)
-        assert depot.healths() == {}
+        await depot.until(lambda: depot.healths() == {}, 1)
 
 
 async def test_the_retries_of_a_missing_agent_grow_apart(autojump_clock: Any, depot: Any) -> None:
@@ -329,7 +331,95 @@ async def test_the_retries_of_a_missing_agent_grow_apart(autojump_clock: Any, de
     async with depot.up():
         await trio.sleep(300)
         assert 3 <= depot.healths()["worker"].tries <= 8
-        assert depot.runtime.launches == 1
+        assert depot.runtime.launches == 0
+
+
+async def test_an_agent_that_fails_to_launch_though_nothing_is_seen_to_be_wrong(
+    autojump_clock: Any, depot: Any
+) -> None:
+    """E2BIG, EMFILE, a folder that cannot be entered: after the first failure one run at a time tries, less and less often."""
+    depot.runtime.refusing["worker"] = "argument list too long"
+    runs = await depot.submit(*"abcdef")
+    async with depot.up():
+        await trio.sleep(300)
+        assert 3 <= depot.healths()["worker"].tries <= 8
+        assert depot.runtime.launches <= 4 + 8
+        depot.runtime.refusing.clear()
+        await depot.until(lambda: len(depot.runtime.live) == 4, 600)
+        await depot.until(lambda: depot.healths() == {}, 1)
+        assert all(depot.get(run).failures == 0 for run in runs)
+        assert [depot.get(run).misfires for run in runs if depot.agent_of(run)] == [0] * 4
+
+
+async def test_what_went_missing_is_noticed_before_the_next_claim(autojump_clock: Any, depot: Any) -> None:
+    async with depot.up():
+        (first,) = await depot.submit("a")
+        await depot.until_state(first, "running")
+        await trio.sleep(5)
+        depot.runtime.missing["worker"] = "gone"
+        (second,) = await depot.submit("b")
+        await depot.until(lambda: "worker" in depot.healths(), 1)
+        assert depot.attempts(second) == []
+
+
+async def test_nobody_waits_for_a_check_of_an_agent_of_lower_priority(autojump_clock: Any, make_depot: Any) -> None:
+    depot = make_depot(limits=Limits(total=1))
+    depot.runtime.missing["worker"] = "gone"
+    async with depot.up():
+        await depot.service.submit_all(
+            [Task(title="low", agent="other"), Task(title="high", priority=1), Task(title="middle", agent="other")]
+        )
+        await depot.until(lambda: depot.runtime.live, 1)
+        assert "worker" in depot.healths()
+        assert depot.runtime.live[0].launch.agent.name == "other"
+
+
+async def test_an_attempt_that_cannot_be_prepared_backs_off(autojump_clock: Any, make_depot: Any) -> None:
+    depot = make_depot(roles={"r": Role(name="r", prompt="missing.md")})
+    async with depot.up():
+        (run,) = await depot.submit("a", role="r")
+        await trio.sleep(600)
+        tries = len(depot.attempts(run))
+        assert 4 <= tries <= 10
+        now = depot.get(run)
+        assert (now.state, now.misfires, now.failures) == ("queued", tries, 0)
+        assert "missing.md" in (now.not_before_why or "")
+        (depot.data / "missing.md").write_text("be brief")
+        await depot.until(lambda: depot.agent_of(run), 301)
+        await depot.until_state(run, "running")
+        assert depot.get(run).misfires == 0
+
+
+async def test_one_bad_row_is_in_nobodys_way(autojump_clock: Any, depot: Any, caplog: pytest.LogCaptureFixture) -> None:
+    bad, good = await depot.submit("bad", "good")
+    depot.store.write_now(
+        lambda tx: tx.connection.execute(
+            "UPDATE runs SET task = json_set(task, '$.priority', 'high') WHERE number = ?", (bad.number,)
+        )
+    )
+    async with depot.up() as dispatcher:
+        await depot.until_state(good, "running")
+        await trio.sleep(600)
+        assert not dispatcher.ended.is_set()
+        assert (depot.get(bad).state, depot.get(bad).held) == ("queued", True)
+        await depot.ended_agent(good)
+        await depot.until_state(good, "completed")
+    assert len([record for record in caplog.records if "put on hold" in record.message]) == 1
+    assert depot.events(bad) == ["submit", "hold"]
+
+
+async def test_where_memory_is_looked_at_only_a_few_start_at_once(autojump_clock: Any, make_depot: Any) -> None:
+    depot = make_depot(min_free_memory_bytes=1000, limits=Limits(total=32))
+    depot.free_memory = 1000
+
+    def launched(launch: Any) -> None:
+        depot.free_memory = 999
+
+    depot.runtime.on_launch = launched
+    async with depot.up():
+        await depot.submit(*"abcdefghijkl")
+        await trio.sleep(30)
+        assert 1 <= depot.runtime.launches <= 8
 
 
 async def test_another_agent_goes_on_beside_one_that_cannot_start(autojump_clock: Any, depot: Any) -> None:

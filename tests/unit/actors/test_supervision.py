@@ -124,3 +124,22 @@ async def test_persist_lets_everything_else_out(autojump_clock: Any) -> None:
 
     with pytest.raises(KeyError):
         await persist("it", act)
+
+
+async def test_an_outage_is_over_when_a_write_has_gone_through(autojump_clock: Any) -> None:
+    told: list[str | None] = []
+    tries = 0
+
+    async def loop() -> None:
+        if not tries:
+            raise Unavailable("the disk is full")
+
+    async def probe() -> None:
+        nonlocal tries
+        assert told == ["the disk is full"], "not said to be over before it is"
+        tries += 1
+        if tries < 4:
+            raise Unavailable("still full")
+
+    await keep_running("loop", loop, outage=told.append, probe=probe)
+    assert (told, tries) == (["the disk is full", None], 4)

@@ -173,3 +173,30 @@ def test_an_agent_that_cannot_start_backs_off() -> None:
     assert found.events == (RunEvent.WITHDRAW,)
     assert found.not_before_ms is not None
     assert 2500 <= found.not_before_ms - NOW <= 5000
+    assert found.why == "so it is"
+
+
+def test_starts_that_fail_in_a_row_wait_longer_each_time() -> None:
+    for misfires, longest in ((0, 5), (1, 10), (2, 20), (5, 160), (6, 300), (10_000, 300)):
+        found = settled(OutcomeKind.CANNOT_START, misfires=misfires)
+        assert found.misfires == misfires + 1
+        assert found.not_before_ms is not None
+        assert longest * 500 <= found.not_before_ms - NOW <= longest * 1000
+
+
+def test_a_restart_costs_nothing_and_restarts_in_a_row_wait() -> None:
+    first = settled(OutcomeKind.INTERRUPTED, reason=Reason.NOT_STARTED)
+    assert (first.events, first.misfires, first.not_before_ms, first.why) == ((RunEvent.WITHDRAW,), 1, None, None)
+    for misfires, longest in ((1, 5), (2, 10), (3, 20)):
+        again = settled(OutcomeKind.INTERRUPTED, reason=Reason.NOT_STARTED, misfires=misfires)
+        assert again.misfires == misfires + 1
+        assert again.why == "so it is"
+        assert again.not_before_ms is not None
+        assert longest * 500 <= again.not_before_ms - NOW <= longest * 1000
+
+
+def test_what_was_started_forgives_misfires() -> None:
+    for kind in OutcomeKind:
+        kept = kind in (OutcomeKind.INTERRUPTED, OutcomeKind.RETURNED)
+        if kind is not OutcomeKind.CANNOT_START:
+            assert settled(kind, misfires=3).misfires == (3 if kept else 0), kind

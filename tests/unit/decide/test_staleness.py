@@ -99,3 +99,6 @@ def test_the_deadline_is_told_from_the_timeout() -> None:
 )
 def test_whichever_comes_first(timeout: int | None, deadline: int | None, spent: int, ends: int | None) -> None:
     assert timeout_at(run(RunState.DISPATCHED, spent_ms=spent), NOW, timeout, deadline) == ends
+    if spent:
+        counting = run(RunState.DISPATCHED, spent_ms=spent - 10, claimed_ms=NOW - 10)
+        assert timeout_at(counting, NOW, timeout, deadline) == ends

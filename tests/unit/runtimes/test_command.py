@@ -272,20 +272,6 @@ async def test_the_soft_limit_of_open_files_is_given_back(yard: Any) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_a_folder_that_is_removed_cannot_be_confirmed(
-    runtime: CommandRuntime, yard: Any, until: Callable[..., Any]
-) -> None:
-    launch = yard.launch("echo $$ > started; sleep 1000; :")
-    handle = await runtime.launch(launch)
-    await until(lambda: yard.pid_in("started"))
-    aside = launch.folder.with_name("aside")
-    launch.folder.rename(aside)
-    with pytest.raises(TreeSurvives, match="cannot be told"):
-        await handle.stop(0)
-    aside.rename(launch.folder)
-    await handle.stop(0)
-
-
 def test_insisting_on_cgroups_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "usable_parent", lambda: None)
     with pytest.raises(Unavailable):

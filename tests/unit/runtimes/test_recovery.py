@@ -15,7 +15,7 @@ import trio
 
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.ports.runtime import Alive, CannotStart, Ended, Ending, NeverStarted, TreeSurvives, Unknown
-from interlock.runtimes import CommandRuntime, process
+from interlock.runtimes import CommandRuntime, attempt_lock, process
 from interlock.runtimes.process import read_stat
 from interlock.runtimes.wrapper import InProcess, read_identity, write_in_process_mark
 
@@ -85,8 +85,8 @@ async def test_an_adopted_agent_is_stopped(
 async def test_a_recovery_that_is_killed_is_repeated(runtime: CommandRuntime, yard: Any, point: str) -> None:
     folder = yard.folder()
     code = (
-        "import sys, trio; from pathlib import Path; from interlock.runtimes.recovery import recover_folder;"
-        "trio.run(recover_folder, Path(sys.argv[1]))"
+        "import sys, trio; from pathlib import Path; from interlock.runtimes import CommandRuntime;"
+        "trio.run(CommandRuntime(cgroups=False).recover, Path(sys.argv[1]))"
     )
     import sys
 
@@ -270,6 +270,28 @@ async def test_a_folder_that_cannot_be_read_is_unknown(yard: Any) -> None:
     (yard.base / "attempts" / "file").write_text("")
     recovery = await CommandRuntime(cgroups=False).recover(yard.base / "attempts" / "file")
     assert isinstance(recovery, Unknown)
+
+
+async def test_who_only_looks_is_not_taken_for_a_live_agent(runtime: CommandRuntime, yard: Any) -> None:
+    """Another dispatcher that looks at the same moment keeps launches out, and nobody from an answer."""
+    launch = yard.launch("exit 4")
+    agent = await runtime.launch(launch)
+    await agent.wait()
+    await agent.stop(0)
+    looking = attempt_lock.share(AttemptFiles(launch.folder))
+    assert looking is not None
+    fresh = yard.launch(AGENT)
+    AttemptFiles(fresh.folder).lock.touch()
+    recovering = attempt_lock.share(AttemptFiles(fresh.folder))
+    assert recovering is not None
+    try:
+        assert await runtime.recover(launch.folder) == Ended(Ending(exit_status=4))
+        with pytest.raises(CannotStart, match="given up"):
+            await runtime.launch(fresh)
+        assert await runtime.recover(fresh.folder) == NeverStarted()
+    finally:
+        os.close(looking)
+        os.close(recovering)
 
 
 async def test_the_mark_of_a_function_is_never_taken_for_a_wrapper(yard: Any) -> None:

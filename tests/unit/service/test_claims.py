@@ -55,8 +55,8 @@ def test_a_lost_answer_is_asked_for_again(yard: Yard) -> None:
 def test_a_request_for_an_earlier_offer_comes_too_late(yard: Yard) -> None:
     offer = yard.offered()
     assert offer.dispatch_count == 1
-    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
     yard.now += 5 * MINUTE
+    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
     yard.do(supervising.reap, 10)
     assert yard.get(offer).dispatch_count == 2
     with pytest.raises(StaleClaim, match="is over"):

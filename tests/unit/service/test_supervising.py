@@ -10,7 +10,7 @@ from yard import OWNER, START, Yard
 from interlock.decide.outcome import OutcomeKind
 from interlock.decide.staleness import DueKind
 from interlock.domain.run import Claim, Run
-from interlock.domain.settings import MINUTE, SECOND, OnNeverClaimed, OnTimeout
+from interlock.domain.settings import MINUTE, SECOND, Limits, Mode, OnNeverClaimed, OnTimeout
 from interlock.domain.states import RunState, StopKind
 from interlock.service import claims, operating, supervising
 from interlock.service.claims import claim_of
@@ -106,11 +106,11 @@ def test_an_offer_that_nobody_takes_is_made_again_and_then_withdrawn(yard: Yard,
     yard.configure(on_never_claimed=policy)
     offer = yard.offered()
     for wait in (5, 10, 20):
-        yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
         yard.now += wait * MINUTE
+        yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
         assert reap(yard) == [DueKind.REDISPATCH]
-    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
     yard.now += 40 * MINUTE
+    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
     reap(yard)
     run = yard.get(offer)
     if policy is OnNeverClaimed.FAIL:
@@ -119,6 +119,66 @@ def test_an_offer_that_nobody_takes_is_made_again_and_then_withdrawn(yard: Yard,
         assert (run.state, run.not_before_ms) == (RunState.QUEUED, yard.now + MINUTE)
         assert run.not_before_why == "offered 4 times, and no agent took it"
     assert yard.read(lambda tx: tx.used()) == {}
+
+
+def test_who_came_early_and_never_again_may_be_gone(yard: Yard) -> None:
+    yard.offered()
+    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
+    yard.now += 5 * MINUTE
+    assert reap(yard) == [DueKind.EXTEND_OFFER]
+    yard.now += 150 * SECOND
+    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
+    yard.now += 150 * SECOND
+    assert reap(yard) == [DueKind.REDISPATCH]
+
+
+def test_an_agent_that_has_all_it_may_have_was_not_there(yard: Yard) -> None:
+    """Its next claim would be turned away: that nobody took the offer says nothing about the offer."""
+    yard.configure(limits=Limits(total=100, per_agent={"b": 1}), default_agent=None)
+    first, offer = yard.offered(), yard.offered()
+    claim = yard.on(first, claims.claim_offer, holder="h", agent="b")
+    for expected in (DueKind.EXTEND_OFFER, DueKind.REDISPATCH):
+        yard.now += 5 * MINUTE
+        yard.do(claims.renew, claim.run, claim.holder, claim.fence)
+        yard.do(lambda tx, ctx: tx.put_puller("h", "b", (), ctx.now_ms))
+        assert reap(yard) == [expected]
+        if expected is DueKind.EXTEND_OFFER:
+            yard.end(claim, OutcomeKind.COMPLETED)
+            claim = yard.on(yard.offered("other", agent="c"), claims.claim_offer, holder="i", agent="c")
+    assert yard.get(offer).offers == 1
+
+
+def test_agents_that_came_long_ago_are_forgotten(yard: Yard) -> None:
+    yard.do(lambda tx, ctx: tx.put_puller("old", None, (), ctx.now_ms))
+    yard.now += 3_600_000
+    yard.do(lambda tx, ctx: tx.put_puller("new", None, (), ctx.now_ms))
+    yard.now += 1
+    catch_up(yard)
+    assert [holder for holder, *_ in yard.read(lambda tx: tx.pullers_since(0))] == ["new"]
+
+
+def test_the_deadline_counts_claims_and_the_offers_after_them(yard: Yard) -> None:
+    yard.configure(deadline_ms=60 * MINUTE, timeout_ms=600 * MINUTE)
+    offer = yard.offered()
+    yard.now += 5 * MINUTE
+    claim = yard.on(offer, claims.claim_offer, holder="h", lease_ms=60 * MINUTE)
+    yard.now += 10 * MINUTE
+    run = yard.end(claim, OutcomeKind.RETURNED)
+    assert (run.state, run.spent_ms, run.timeout_at_ms) == (RunState.DISPATCHED, 10 * MINUTE, yard.now + 50 * MINUTE)
+    yard.now += 20 * MINUTE
+    claim = yard.on(run, claims.claim_offer, holder="i", lease_ms=60 * MINUTE)
+    assert run_of(yard, claim).spent_ms == 30 * MINUTE
+    assert run_of(yard, claim).timeout_at_ms == yard.now + 30 * MINUTE
+    run = yard.end(claim, OutcomeKind.BLOCKED)
+    yard.now += 600 * MINUTE
+    yard.on(run, operating.answer, "yes")
+    yard.now += 600 * MINUTE
+    yard.configure(mode=Mode.PULL)
+    assert yard.started() == [run.number]
+    assert yard.get(run).timeout_at_ms == yard.now + 30 * MINUTE
+    yard.now += 30 * MINUTE
+    assert reap(yard)[0] in (DueKind.TIME_OUT, DueKind.EXTEND_OFFER)
+    assert (yard.get(run).state, yard.get(run).spent_ms) == (RunState.TIMED_OUT, 60 * MINUTE)
 
 
 # stops
@@ -162,7 +222,9 @@ def _stop(yard: Yard, claim: Claim, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [StopKind.INTERRUPT, StopKind.STALL, StopKind.TIMEOUT])
-@pytest.mark.parametrize(("wish", "state"), [(operating.cancel, RunState.CANCELLED), (operating.close, RunState.COMPLETED)])
+@pytest.mark.parametrize(
+    ("wish", "state"), [(operating.cancel, RunState.CANCELLED), (operating.close, RunState.COMPLETED)]
+)
 def test_a_cancel_behind_another_intent_is_not_lost(yard: Yard, kind: StopKind, wish: Any, state: RunState) -> None:
     yard.configure(on_timeout=OnTimeout.RETRY)
     claim = yard.running()

@@ -206,3 +206,25 @@ def test_a_backup_that_was_put_back_is_in_wal_mode_again(tmp_path: Path) -> None
     SqliteStore(tmp_path / "b", inline=True).close()
     with closing(sqlite3.connect(tmp_path / "b" / DATABASE)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file"])
+def test_a_lost_database_is_not_made_anew_beside_its_attempts(tmp_path: Path, left: str) -> None:
+    SqliteStore(tmp_path, create=True, inline=True).close()
+    (tmp_path / "attempts" / "00000" / "1.1.abc").mkdir(parents=True)
+    for path in tmp_path.glob(f"{DATABASE}*"):
+        path.unlink()
+    if left == "an empty file":
+        (tmp_path / DATABASE).touch()
+    with pytest.raises(Unavailable, match="is gone or empty, but there are attempts beside it"):
+        SqliteStore(tmp_path, create=True, inline=True)
+
+
+def test_a_database_that_is_written_over_while_open_is_noticed(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path, create=True, inline=True)
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as other:
+        other.execute("UPDATE meta SET value = 'other' WHERE key = 'generation'")
+        other.commit()
+    with pytest.raises(Unavailable, match="another database was put in place"):
+        store.write_now(lambda tx: tx.set_meta("a", "b"))
+    store.close()

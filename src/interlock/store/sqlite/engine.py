@@ -37,6 +37,7 @@ DATABASE = "interlock.db"
 GROUP_LIMIT = 256
 READERS = 4
 BUSY_MS = 10_000
+_GENERATION = "SELECT value FROM meta WHERE key = 'generation'"
 CHECKPOINT_PAGES = 1000
 
 
@@ -114,9 +115,11 @@ class SqliteStore:
         try:
             if create:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._refuse_to_forget()
             self.migrated_from = prepare(self.path, busy_ms=busy_ms)
             self._writer = self._connection(writing=True)
             self._inode = self.path.stat().st_ino
+            self._generation = self._writer.execute(_GENERATION).fetchone()
         except sqlite3.Error as error:
             refused = meaning(error, self.path)
             if isinstance(refused, Unavailable):
@@ -145,6 +148,17 @@ class SqliteStore:
         self._checkpointer = threading.Thread(target=self._checkpoint_loop, name="interlock-checkpoint", daemon=True)
         if not inline:
             self._checkpointer.start()
+
+    def _refuse_to_forget(self) -> None:
+        """A database that is gone while its attempts are there was lost: a new one would run everything again."""
+        if self.path.exists() and self.path.stat().st_size:
+            return
+        attempts = self.folder / "attempts"
+        if attempts.is_dir() and any(attempts.iterdir()):
+            raise Unavailable(
+                f"{self.path} is gone or empty, but there are attempts beside it",
+                hint=f"put a backup back; to begin anew without what was done, remove {self.folder}",
+            )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -192,6 +206,10 @@ class SqliteStore:
             return [outcome.Error(gone) for _ in works]
         try:
             connection.execute("BEGIN IMMEDIATE")
+            if connection.execute(_GENERATION).fetchone() != self._generation:
+                self._undo()
+                other = Unavailable(f"another database was put in place of {self.path}", hint="start Interlock again")
+                return [outcome.Error(other) for _ in works]
             results.extend([self._piece(work, alone=len(works) == 1) for work in works])
             if connection.in_transaction:
                 crashpoint("before_commit")

@@ -98,7 +98,7 @@ SELECT number FROM runs WHERE due_ms IS NOT NULL AND due_ms <= ? ORDER BY due_ms
 
 -- name: quarantine
 -- Without looking at the rest of the row. An offer gives its slots back; a live claim stays, and is looked at again later.
-UPDATE runs SET held = 1, ready = 0, pull = 0, offered_ms = NULL,
+UPDATE runs SET held = 1, ready = 0, message = ?3, pull = 0, offered_ms = NULL,
   state = CASE state WHEN 'dispatched' THEN 'queued' ELSE state END,
   timeout_at_ms = CASE state WHEN 'dispatched' THEN NULL ELSE timeout_at_ms END,
   claimed_ms = CASE state WHEN 'dispatched' THEN NULL ELSE claimed_ms END,
@@ -107,7 +107,7 @@ WHERE number = ?2 AND ended_ms IS NULL;
 
 -- name: put_aside
 -- The least that keeps a run from being looked at, where even that is refused.
-UPDATE runs SET held = 1, ready = 0, due_ms = ?1 WHERE number = ?2 AND ended_ms IS NULL;
+UPDATE runs SET held = 1, ready = 0, message = ?3, due_ms = ?1 WHERE number = ?2 AND ended_ms IS NULL;
 
 -- name: state_and_held
 SELECT state, held FROM runs WHERE number = ?;

@@ -119,13 +119,13 @@ class SqliteTx:
     def renew_owned(self, owner: str, lease_expires_ms: int, now_ms: int) -> int:
         return self._do("renew_owned", lease_expires_ms, now_ms, owner)
 
-    def quarantine(self, number: int, due_ms: int) -> RunState | None:
+    def quarantine(self, number: int, due_ms: int, message: str) -> RunState | None:
         row = self._one("state_and_held", number)
         try:
             with self.apart():
-                changed = self._do("quarantine", due_ms, number)
+                changed = self._do("quarantine", due_ms, number, message)
         except Undone:
-            changed = self._do("put_aside", due_ms, number)
+            changed = self._do("put_aside", due_ms, number, message)
         return RunState(row[0]) if changed and not row[1] else None
 
     def claimed_by(self, owner: str) -> set[int]:
