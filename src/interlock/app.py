@@ -18,6 +18,7 @@ from interlock.actors.run import Surroundings as ActorSurroundings
 from interlock.cli.main import run_command_line
 from interlock.config import Config, example_config, load_config
 from interlock.domain.errors import Conflict, NotFound
+from interlock.domain.places import CONFIG_FILE, DATA_FOLDER, DATABASE
 from interlock.domain.run import Event, Instance, ProcessIdentity, Run
 from interlock.domain.settings import Agent, RuntimeKind, Settings
 from interlock.domain.task import Task
@@ -32,10 +33,8 @@ from interlock.runtimes import (
 from interlock.service import Service
 from interlock.service.waiting import Surroundings
 from interlock.store.clock import SystemClock
-from interlock.store.sqlite import DATABASE, SqliteStore
+from interlock.store.sqlite import SqliteStore
 
-DATA_FOLDER = ".interlock"
-CONFIG_FILE = "interlock.yaml"
 AgentFunction = Callable[[AgentContext], Awaitable[Any]]
 
 
@@ -184,7 +183,7 @@ class Interlock:
         faults = await trio.to_thread.run_sync(self.store.integrity_faults)
         slot_faults = await self.store.read(lambda tx: tx.slot_faults())
         if slot_faults and repair:
-            await self.store.write(lambda tx: tx.repair_slots())
+            await self.service.repair_slots()
             left = await self.store.read(lambda tx: tx.slot_faults())
             slot_faults = [f"{fault} (mended)" for fault in slot_faults if fault not in left] + left
         living = {instance.id for instance in await self.alive()}

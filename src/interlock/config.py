@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from interlock.domain.errors import InvalidConfig
+from interlock.domain.places import CONFIG_FILE
 from interlock.domain.settings import Settings
 from interlock.sources.durations import LONGEST_MS
 from interlock.sources.faults import Faults, nearest, shown
@@ -21,7 +22,6 @@ from interlock.sources.placed import ANY, Node
 from interlock.sources.text import decode, read_bytes, source_name
 from interlock.sources.yaml_reader import read_yaml
 
-CONFIG_FILE = "interlock.yaml"
 NAMED = frozenset({"agents", "roles"})
 _LATER_RUNTIME = "use runtime: command with the program's own command line"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from typing import Any
 
@@ -196,6 +197,73 @@ def test_an_agent_outlives_its_wrapper_and_is_ended_before_it_is_tried_again(yar
         assert watcher.faults == []
     assert [attempt.state for attempt in yard.attempts(run)] == ["lost", "succeeded"]
     assert run.failures == 0
+
+
+@BOTH
+def test_an_agent_whose_folder_was_removed_is_adopted_all_the_same(make_yard: Any, contained: bool) -> None:
+    yard: Yard = make_yard(contained=contained)
+    with yard.watcher(2) as watcher:
+        first = yard.up()
+        (run,) = yard.submit("waits")
+        yard.until_ready(run)
+        yard.until_state(run, "running")
+        first.kill()
+        shutil.rmtree(yard.data / "attempts")
+        yard.up()
+        until(lambda: "adopt" in yard.event_names(run))
+        (later,) = yard.submit("blink")
+        yard.until_state(later, "completed")
+        assert yard.get(run).state == "running"
+        yard.go()
+        yard.until_state(run, "completed")
+        assert watcher.faults == []
+    assert yard.begun(run) == [1]
+    assert list(yard.faults()) == []
+
+
+@BOTH
+def test_a_folder_that_is_removed_under_a_live_daemon_holds_nothing_up(make_yard: Any, contained: bool) -> None:
+    yard: Yard = make_yard(contained=contained)
+    yard.configure(concurrency={"global": 2})
+    with yard.watcher(2) as watcher:
+        daemon = yard.up()
+        ends, stays = yard.submit("waits", "deaf")
+        yard.until_ready(ends)
+        yard.until_ready(stays)
+        shutil.rmtree(yard.data / "attempts")
+        yard.go()
+        # How it ended is nowhere written: it is tried again, under another fence, after it was gone.
+        ends = yard.until_state(ends, "completed")
+        assert yard.begun(ends) == [1, 2]
+        assert ends.failures == 0
+        daemon.signal(signal.SIGINT)
+        until(lambda: b"Nothing new starts" in daemon.log.read_bytes())
+        daemon.signal(signal.SIGINT)
+        assert daemon.until_ended() == 0
+        assert yard.processes() == []
+        assert yard.get(stays).state == "queued"
+        assert watcher.faults == []
+
+
+def test_a_third_signal_leaves_at_once_and_the_next_daemon_sees_to_it(yard: Yard) -> None:
+    yard.configure(stopGrace="10m")
+    daemon = yard.up()
+    (run,) = yard.submit("deaf")
+    yard.until_ready(run)
+    for said in (b"Nothing new starts", b"Stopping 1 agent", b"Leaving at once"):
+        if said.startswith(b"Leaving"):
+            until(lambda: yard.get(run).stop is not None)
+        daemon.signal(signal.SIGINT)
+        until(lambda said=said: said in daemon.log.read_bytes())
+    assert daemon.until_ended() == 0
+    assert b"the next `interlock up` sees to it" in daemon.log.read_bytes()
+    assert yard.processes(run)
+    yard.configure(stopGrace="100ms")
+    yard.up()
+    yard.until_ready(run, times=2)
+    assert yard.attempts(run)[0].state == "interrupted"
+    yard.cancel(run)
+    yard.until_state(run, "cancelled")
 
 
 def stat_of(pid: int) -> str:

@@ -47,20 +47,20 @@ HARDNESS = (Ending.DRAIN, Ending.KILL, Ending.DETACH)
 """What may follow upon what: each waits for less than the one before."""
 
 
-class Bell:
-    """Wakes one loop; rings that come while nobody waits are joined."""
+class Hint:
+    """Wakes one loop; hints that come while nobody waits are joined."""
 
     def __init__(self) -> None:
-        self._rung = trio.Event()
+        self._given = trio.Event()
 
-    def ring(self) -> None:
+    def give(self) -> None:
         """Wake it."""
-        self._rung.set()
+        self._given.set()
 
     async def wait(self) -> None:
-        """Until rung since the last call."""
-        await self._rung.wait()
-        self._rung = trio.Event()
+        """Until one was given since the last call."""
+        await self._given.wait()
+        self._given = trio.Event()
 
 
 class Dispatcher:
@@ -83,8 +83,8 @@ class Dispatcher:
         self._alone = alone
         self._version = version
         self._lock: InstanceLock | None = None
-        self._dispatch_bell = Bell()
-        self._reap_bell = Bell()
+        self._dispatch_hint = Hint()
+        self._reap_hint = Hint()
         self.ended = trio.Event()
         self._ending: Ending | None = None
         self._ending_changed = trio.Event()
@@ -129,7 +129,7 @@ class Dispatcher:
 
     def _outage(self, name: str, what: str | None) -> None:
         self.tracker.outage(name, what)
-        self._dispatch_bell.ring()
+        self._dispatch_hint.give()
 
     # beginning and ending
 
@@ -264,7 +264,7 @@ class Dispatcher:
                 continue
             pause = LOOK_AGAIN_SECONDS if held is not None else self.around.settings.poll_ms / 1000
             with trio.move_on_after(pause):
-                await self._dispatch_bell.wait()
+                await self._dispatch_hint.wait()
 
     async def _look_at_brakes(self) -> str | None:
         held = self.tracker.hold_reason()
@@ -296,7 +296,7 @@ class Dispatcher:
             if done.unchecked is not None:
                 await self._check_agent(done.unchecked)
         if done.offered or done.claimed:
-            self._reap_bell.ring()
+            self._reap_hint.give()
         return done.more
 
     def _fit(self) -> frozenset[str]:
@@ -351,7 +351,7 @@ class Dispatcher:
                     return
         finally:
             self.tracker.remove(actor)
-            self._dispatch_bell.ring()
+            self._dispatch_hint.give()
 
     async def _reap(self) -> None:
         while True:
@@ -369,7 +369,7 @@ class Dispatcher:
 
                     if due is not None:
                         nursery.start_soon(sleep, due, sleeping)
-                    await self._reap_bell.wait()
+                    await self._reap_hint.wait()
                     nursery.cancel_scope.cancel()
 
     def _next_due(self) -> int | None:
@@ -387,7 +387,7 @@ class Dispatcher:
             if actor is not None and reaped.run.stop is not None and reaped.run.fence == actor.run.fence:
                 actor.ask_to_stop(reaped.run.stop)
         await self._check_agents()
-        self._dispatch_bell.ring()
+        self._dispatch_hint.give()
 
     async def _vigil(self, actors: trio.Nursery) -> None:
         missing: set[int] = set()
@@ -396,7 +396,7 @@ class Dispatcher:
         while True:
             await trio.sleep(VIGIL_SECONDS)
             if await self.service.catch_up(ASLEEP_MS):
-                self._reap_bell.ring()
+                self._reap_hint.give()
             now = self.around.clock.now_ms()
             if now - renewed >= renew_every_ms:
                 await self.service.renew_owned(self.id)
@@ -420,8 +420,8 @@ class Dispatcher:
     async def _listen(self) -> None:
         async with self.service.changes() as changes:
             while True:
-                self._dispatch_bell.ring()
-                self._reap_bell.ring()
+                self._dispatch_hint.give()
+                self._reap_hint.give()
                 self._carry_out_stops()
                 await self._obey()
                 with trio.move_on_after(self.around.settings.poll_ms / 1000):

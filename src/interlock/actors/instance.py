@@ -50,7 +50,10 @@ class InstanceLock:
                     )
                 continue
             return ordinal, descriptor
-        raise Conflict(f"{INSTANCE_LIMIT} dispatchers are up for this data folder already")
+        raise Conflict(
+            f"{INSTANCE_LIMIT} dispatchers are up for this data folder already",
+            hint="`interlock ps` lists them, `interlock stop` ends them all",
+        )
 
     def release(self) -> None:
         """Let go of the lock: to everybody else this instance is gone now."""

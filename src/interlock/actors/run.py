@@ -93,10 +93,6 @@ class RunActor:
             self.stop_intent = stop
         self._stop_asked.set()
 
-    def last_line(self) -> str:
-        """Last line of the output so far."""
-        return "" if self._files is None else read_tail(self._files.log)
-
     async def execute(self) -> None:
         """Start the agent of a fresh claim and see it through."""
         files = await self._locate()
@@ -105,7 +101,7 @@ class RunActor:
                 await self._prepare(files)
             except OSError as error:
                 what = f"the attempt cannot be prepared: {error.strerror} ({error.filename})"
-                await self._finish(Outcome(kind=OutcomeKind.CANNOT_START, reason=Reason.NOT_STARTED, message=what))
+                await self._finish(Outcome(kind=OutcomeKind.CANNOT_START, reason=Reason.NOT_PREPARED, message=what))
                 return
             # Any other error than this one proves nothing: the agent may run, and only recovery can tell.
             handle = await self._launch(files)

@@ -17,6 +17,7 @@ from interlock.cli.request import Request
 from interlock.cli.run import run_backlog
 from interlock.cli.session import Session, pass_session
 from interlock.domain.errors import Conflict
+from interlock.domain.places import CONFIG_FILE, DATA_FOLDER, DATABASE
 
 if TYPE_CHECKING:
     from interlock.cli.batch import Batch
@@ -62,11 +63,11 @@ def demo_command(session: Session, /, keep: bool) -> int:
 
 
 def _run(session: Session, yard: Path, jobs: Sequence[Job], *, keep: bool) -> int:
-    data = yard / ".interlock" if session.data is None else session.data.absolute()
-    if (data / "interlock.db").exists():
+    data = yard / DATA_FOLDER if session.data is None else session.data.absolute()
+    if (data / DATABASE).exists():
         raise Conflict(f"there is data in {data} already", hint="the demo wants a folder of its own: leave --data away")
     # Its own configuration and data, whatever INTERLOCK_DATA or the options say about the user's.
-    session.data, session.config = data, yard / "interlock.yaml"
+    session.data, session.config = data, yard / CONFIG_FILE
     click.echo(f"The demo lives in {yard}:", err=True)
     click.echo(f"the files of a shop, a backlog of {len(jobs)} tasks, and agent.sh, which does them.\n", err=True)
     batches: list[Batch] = []
@@ -106,7 +107,7 @@ def _what_next(yard: Path, data: Path, batch: Batch, jobs: Sequence[Job], *, as_
             "",
         ]
     enter = f"cd {shlex.quote(str(yard))}"
-    if data != yard / ".interlock":
+    if data != yard / DATA_FOLDER:
         enter += f" && export INTERLOCK_DATA={shlex.quote(str(data))}"
     steps = [
         ("interlock ps --all", "every run"),

@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from interlock.domain.places import CONFIG_FILE
+
 AGENT = """\
 #!/bin/sh
 # The agent of this demo. An agent is any program; Interlock calls it once for every attempt at a task:
@@ -234,7 +236,7 @@ def make_yard(folder: Path, *, git: bool) -> tuple[Job, ...]:
         path.write_text(text, "utf-8")
     (folder / "agent.sh").write_text(AGENT, "utf-8")
     (folder / "agent.sh").chmod(0o755)
-    (folder / "interlock.yaml").write_text(CONFIG, "utf-8")
+    (folder / CONFIG_FILE).write_text(CONFIG, "utf-8")
     (folder / "backlog.yaml").write_text(backlog_text(jobs), "utf-8")
     if git:
         _make_repository(folder / "shop")

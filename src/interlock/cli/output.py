@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -99,12 +99,6 @@ def json_text(value: Any, *, indent: int = 2) -> str:
 def print_json(value: Any) -> None:
     """``value`` as JSON on standard output, and nothing else."""
     click.echo(json_text(value))
-
-
-def print_json_lines(values: Iterable[Any]) -> None:
-    """One JSON value per line."""
-    for value in values:
-        click.echo(json_text(value, indent=0))
 
 
 def on_terminal() -> bool:

@@ -46,7 +46,7 @@ def adhoc_agent(opened: Opened, request: Request) -> Agent | str | None:
     else:
         cwd = os.getcwd()
         digest = hashlib.sha256(f"{command}\0{cwd}".encode(errors="surrogateescape")).hexdigest()[:8]
-        agent = Agent(name=f"cmd:{digest}", command=command, cwd=cwd, timeout_ms=request.timeout_ms)
+        agent = Agent(name=f"cmd:{digest}", command=command, cwd=cwd)
     fault = opened.check_agent(agent)
     if fault is not None:
         raise InvalidInput(f"the agent cannot be started: {fault}", hint="nothing was queued")
@@ -64,6 +64,15 @@ def with_agents(
     return [
         task if agent_for(task, routes, without_default) is not None else msgspec.structs.replace(task, agent=name)
         for task in tasks
+    ]
+
+
+def with_timeout(tasks: Iterable[Task], timeout_ms: int | None) -> list[Task]:
+    """The tasks, with the timeout for each that has none. In the task it counts whatever its agent, and whoever dispatches it."""
+    if timeout_ms is None:
+        return list(tasks)
+    return [
+        task if task.timeout_ms is not None else msgspec.structs.replace(task, timeout_ms=timeout_ms) for task in tasks
     ]
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interlock.cli.options import milliseconds
 from interlock.cli.request import Request, command_line
 from interlock.cli.session import Session, pass_session, run_async
 from interlock.cli.text import plain
-from interlock.domain.errors import InvalidInput
+from interlock.decide.reasons import WaitKind
 from interlock.domain.settings import Agent, Mode
 from interlock.domain.states import TERMINAL
-from interlock.sources.durations import parse_duration
 
 if TYPE_CHECKING:
     from interlock.cli.batch import Batch
@@ -31,18 +31,6 @@ if TYPE_CHECKING:
 
 WHYS = 40
 UNCUT = 10_000
-
-
-def _duration(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        milliseconds = parse_duration(value)
-    except InvalidInput as error:
-        raise click.BadParameter(f"{value!r}: {error.message} ({error.hint})") from error
-    if milliseconds < 1:
-        raise click.BadParameter(f"{value!r} is too short")
-    return milliseconds
 
 
 @click.command("run")
@@ -62,9 +50,9 @@ def _duration(_: click.Context, __: click.Parameter, value: str | None) -> int |
 @click.option(
     "--timeout",
     "timeout_ms",
-    callback=_duration,
+    callback=milliseconds,
     metavar="TIME",
-    help="Longest an attempt may take: 90s, 5m. [default: as configured, 60m]",
+    help="Longest an attempt may take, of tasks that do not say: 90s, 5m. [default: as configured, 60m]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print nothing but a summary, as JSON.")
 @pass_session
@@ -102,7 +90,6 @@ def settings_changes(request: Request) -> dict[str, object]:
     wanted = {
         "limits.total": request.concurrency,
         "retry.max_retries": request.max_retries,
-        "timeout_ms": request.timeout_ms,
     }
     return {name: value for name, value in wanted.items() if value is not None}
 
@@ -111,15 +98,25 @@ async def _run(session: Session, request: Request, backlog: Backlog, at_end: Cal
     from interlock.cli.screen import make_screen  # noqa: PLC0415
 
     screen = make_screen(as_json=request.as_json)
-    async with session.open(create=True, settings_changes=settings_changes(request)) as opened:
-        with _logs_to(screen, verbose=session.verbose):
-            running = await _run_in(opened, request, backlog, screen)
-            at_end(running.batch)
-            return running.exit_status
+    try:
+        async with session.open(create=True, settings_changes=settings_changes(request)) as opened:
+            with _logs_to(screen, verbose=session.verbose):
+                running = await _run_in(opened, request, backlog, screen)
+                at_end(running.batch)
+                return running.exit_status
+    finally:
+        screen.hush()
 
 
 async def _run_in(opened: Opened, request: Request, backlog: Backlog, screen: Screen) -> Running:
-    from interlock.cli.plan import adhoc_agent, batch_name, check_somebody_works, findings, with_agents  # noqa: PLC0415
+    from interlock.cli.plan import (  # noqa: PLC0415
+        adhoc_agent,
+        batch_name,
+        check_somebody_works,
+        findings,
+        with_agents,
+        with_timeout,
+    )
     from interlock.cli.running import Running  # noqa: PLC0415
     from interlock.sources.file import task_keys  # noqa: PLC0415
 
@@ -130,7 +127,8 @@ async def _run_in(opened: Opened, request: Request, backlog: Backlog, screen: Sc
         screen.remark(f"the database was brought to this version; a backup is at {opened.migrated_from}")
     agent = adhoc_agent(opened, request)
     routes = await opened.service.store.read(lambda tx: tx.routes())
-    tasks = with_agents([placed.task for placed in backlog.tasks], agent, routes, opened.settings)
+    given = with_timeout([placed.task for placed in backlog.tasks], request.timeout_ms)
+    tasks = with_agents(given, agent, routes, opened.settings)
     check_somebody_works(tasks, routes, opened.settings)
     if isinstance(agent, Agent):
         await opened.service.put_adhoc_agent(agent)
@@ -215,10 +213,14 @@ async def _finish(opened: Opened, request: Request, running: Running, began_ms: 
     if not batch.succeeded:
         around = await opened.surroundings()
         # The dispatcher that this process was has ended, which is no news; a backoff only times what another reason says.
-        quiet = {"no_dispatcher", "out_of_scope", "backoff"}
+        quiet = {WaitKind.NO_DISPATCHER, WaitKind.OUT_OF_SCOPE}
         for run in [run for run in runs if not run.terminal][:WHYS]:
             found = await service.why(run, around)
-            told = [wait for wait in found if wait.kind not in quiet]
+            told = [
+                wait
+                for wait in found
+                if wait.kind not in quiet and not (wait.kind is WaitKind.BACKOFF and wait.by_itself)
+            ]
             if told or running.interrupted is None:
                 waits[run.number] = told or found
     how = command_line(request)

@@ -55,7 +55,7 @@ class Running:
         self._everything: trio.CancelScope | None = None
         self._killing = False
         self._left = False
-        self._looking = trio.CancelScope(shield=True)
+        self._looking = trio.CancelScope()
         self._goes_on: int | None = None
         self._groups_at = 0.0
         self._groups_stale = True
@@ -158,7 +158,7 @@ class Running:
     async def _look(self) -> None:
         """Read what is new in the event log."""
         # Shielded: what was read is told, also when it is just over; unless somebody insists on leaving.
-        with self._looking:
+        with trio.CancelScope(shield=True) as self._looking:
             while await self._look_once():
                 pass
 

@@ -21,7 +21,7 @@ import trio
 from interlock.cli.batch import Batch, Working
 from interlock.cli.lines import event_line, is_news
 from interlock.cli.painter import Line, Painter, terminal_size, write_all
-from interlock.cli.speaker import Said, Speaker
+from interlock.cli.speaker import PATIENCE_SECONDS, Said, Speaker
 from interlock.cli.standstill import Group, group_line
 from interlock.cli.text import plain
 from interlock.domain.errors import Unavailable
@@ -190,15 +190,19 @@ class LiveScreen(Screen):
     async def _paint(self, lines: list[Line]) -> None:
         above = "".join(self._above)
         self._above.clear()
-        await trio.to_thread.run_sync(self._paint_now, lines, above)
+        await trio.to_thread.run_sync(self._paint_now, lines, above, abandon_on_cancel=True)
 
     def _paint_now(self, lines: list[Line], above: str) -> None:
         with self._turn:
             self._painter.paint(lines, above)
 
     def _clear(self) -> None:
-        with self._turn:
-            self._painter.clear()
+        # A painter that is stuck in its write has the terminal; then there is nothing to be had of it.
+        if self._turn.acquire(timeout=PATIENCE_SECONDS):
+            try:
+                self._painter.clear()
+            finally:
+                self._turn.release()
 
     async def pause(self) -> None:
         """Take the view away; the next frame brings it back. A terminal that takes nothing is not waited for."""
@@ -240,6 +244,7 @@ class Remarks(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say it."""
+        # On whatever thread this is: a remark only joins a queue.
         self._screen.remark(f"{record.levelname.lower()}: {record.getMessage()}")
 
 

@@ -137,7 +137,8 @@ def decide(
             message="the process is gone and left neither exit status nor result",
             usage=usage,
         )
-    said = result.message if result is not None else None
+    said = (result.message or "").strip() if result is not None else ""
+    tail = tail.strip()
     if exit_status == 0:
         return Outcome(
             kind=OutcomeKind.COMPLETED,

@@ -6,7 +6,6 @@ Durations are whole milliseconds and say so in their name. Defaults are those of
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
@@ -131,8 +130,3 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     min_free_memory_bytes: int = 0
     stop_grace_ms: int = 10 * SECOND
     poll_ms: int = 15 * SECOND
-
-    def to_builtins(self) -> dict[str, Any]:
-        """Plain dict, for printing."""
-        result: dict[str, Any] = msgspec.to_builtins(self)
-        return result

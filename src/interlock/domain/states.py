@@ -150,6 +150,7 @@ class Reason(StrEnum):
     PROCESS_LOST = "process_lost"
     GIVEN_BACK = "given_back"
     AGENT_UNAVAILABLE = "agent_unavailable"
+    NOT_PREPARED = "not_prepared"
     NOT_STARTED = "not_started"
     NO_FITTING_AGENT = "no_fitting_agent"
     PAUSED = "paused"

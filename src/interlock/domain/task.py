@@ -53,11 +53,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unique: str | None = None
     metadata: dict[str, Any] = {}
 
-    @property
-    def described(self) -> bool:
-        """Whether an agent is told more than the title."""
-        return bool(self.content.strip() or (self.context.description or "").strip())
-
     def content_hash(self) -> str:
         """Hash of the text that an agent would be given (16 hex digits): what makes a task *the same task*."""
         text = msgspec.json.encode([self.title, self.content, self.context], order="deterministic")

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 from statemachine import StateMachine
 
 from interlock.domain.errors import IllegalTransition
-from interlock.domain.states import AttemptState, DispatcherState, RunEvent, RunState, WorkerState
+from interlock.domain.states import AttemptState, DispatcherState, RunState, WorkerState
 from interlock.machines.attempt import AttemptMachine
 from interlock.machines.dispatcher import DispatcherMachine
 from interlock.machines.pool_worker import WorkerMachine
@@ -71,5 +71,3 @@ TABLES: dict[str, Table[RunState] | Table[AttemptState] | Table[WorkerState] | T
     "worker": WORKER,
     "dispatcher": DISPATCHER,
 }
-
-RUN_EVENTS: tuple[RunEvent, ...] = tuple(RunEvent)

@@ -23,7 +23,7 @@ from interlock.runtimes.process import (
     send_signal,
 )
 from interlock.runtimes.tree import OUT_OF_REACH, SelfInTree, Tree
-from interlock.runtimes.wrapper import InProcess, read_exit, read_identity
+from interlock.runtimes.wrapper import NOT_RUN, InProcess, read_exit, read_identity
 
 PATIENCE_SECONDS = 10.0
 """How long after KILL a tree may take to be gone (a process in an uninterruptible sleep does not die)."""
@@ -74,8 +74,8 @@ class ProcessHandle:
     async def wait(self) -> Ending:
         """Until the agent has ended: until its wrapper has. Descendants may be left.
 
-        ``exit_status`` is None when the wrapper left none: it was killed, or could not write, as when the folder was
-        removed. The agent may then live on without it, until :meth:`stop`.
+        ``exit_status`` is None when the wrapper left none: it was killed, or is no child of ours and could not write. The
+        agent may then live on without it, until :meth:`stop`.
         """
         await trio.lowlevel.checkpoint()
         await self._until_known()
@@ -85,11 +85,26 @@ class ProcessHandle:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         while True:
             try:
-                return Ending(exit_status=read_exit(self._files))
+                status = read_exit(self._files)
             except OSError as error:
                 if error.errno not in _PASSING:
-                    return Ending(exit_status=None)
+                    return Ending(exit_status=self._child_status())
+            else:
+                return Ending(exit_status=self._child_status() if status is None else status)
             await trio.sleep(_LONGEST_PAUSE_SECONDS)
+
+    def _child_status(self) -> int | None:
+        """What the wrapper, our child, says by its own exit when it could not leave it in a file: full disk, folder gone."""
+        if not self._child or self._wrapper is None:
+            return None
+        try:
+            # It stays a zombie until :meth:`stop`, which keeps its pid from being used again.
+            ended = os.waitid(os.P_PID, self._wrapper.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return None
+        if ended is None or ended.si_code != os.CLD_EXITED or ended.si_status == NOT_RUN:
+            return None
+        return ended.si_status
 
     async def stop(self, grace_ms: int) -> None:
         """End the whole tree: TERM to all but the wrapper, up to ``grace_ms`` milliseconds, KILL to all, confirmed.

@@ -23,12 +23,13 @@ from interlock.service.moves import change, move, record
 
 replace = msgspec.structs.replace
 MAX_LEASE_MS = 24 * 3600 * 1000
+OVER = "stop working on it, and ask for the next offer"
 
 
 def claim_of(run: Run) -> Claim:
     """The live claim of a run that has one."""
     if run.holder is None or run.lease_expires_ms is None:
-        raise StaleClaim(f"run #{run.number} is {run.state}: nobody holds a claim on it")
+        raise StaleClaim(f"run #{run.number} is {run.state}: nobody holds a claim on it", hint=OVER)
     return Claim(
         run=run.number,
         run_id=run.id,
@@ -114,23 +115,26 @@ def claim_offer(
 
 def _check_lease(lease_ms: int | None) -> None:
     if lease_ms is not None and not 0 < lease_ms <= MAX_LEASE_MS:
-        raise InvalidInput(f"a lease of {lease_ms} ms: it lies between 1 ms and a day")
+        raise InvalidInput(
+            f"a lease of {lease_ms} ms: it lies between 1 ms and a day",
+            hint="leave it out for the configured one, and renew more often",
+        )
 
 
 def checked(tx: Tx, number: int, holder: str, fence: int) -> tuple[Run, Attempt]:
     """The run and the live attempt of a claim. Raises :class:`StaleClaim` when the claim is not the live one."""
     run = tx.run(number)
     if run is None:
-        raise StaleClaim(f"there is no run #{number} any more")
+        raise StaleClaim(f"there is no run #{number} any more", hint=OVER)
     if not run.held_by_agent or run.fence != fence or run.holder != holder:
         now = f"held by {run.holder} under fence {run.fence}" if run.held_by_agent else f"{run.state}"
         raise StaleClaim(
             f"the claim of {holder} under fence {fence} on run #{number} is over; the run is {now}",
-            hint="stop working on it",
+            hint=OVER,
         )
     attempt = tx.attempt(number, fence)
     if attempt is None:
-        raise StaleClaim(f"run #{number} has no attempt {fence}")
+        raise StaleClaim(f"run #{number} has no attempt {fence}", hint=OVER)
     return run, attempt
 
 

@@ -14,7 +14,6 @@ from interlock.ports.store import Tx
 SYSTEM = "system"
 OPERATOR = "operator"
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-ID_LENGTH = 13
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from interlock.decide.backoff import equal_jitter_ms, exponential_ms
@@ -35,7 +37,7 @@ def interrupt(tx: Tx, ctx: Context, run: Run, *, by: str, message: str) -> Run:
 def close(tx: Tx, ctx: Context, run: Run, *, by: str, message: str = "done elsewhere") -> Run:
     """It was done elsewhere: completed, once its agent, if any, is gone."""
     if run.terminal:
-        raise Conflict(f"run #{run.number} has ended already: {run.state}")
+        raise Conflict(f"run #{run.number} has ended already: {run.state}", hint="nothing is left to close")
     if run.held_by_agent:
         reason = str(Reason.EXTERNAL_COMPLETION)
         return request_stop(tx, ctx, run, StopKind.CLOSE, reason=reason, message=message, by=by)
@@ -45,7 +47,7 @@ def close(tx: Tx, ctx: Context, run: Run, *, by: str, message: str = "done elsew
 def answer(tx: Tx, ctx: Context, run: Run, text: str, *, by: str = OPERATOR) -> Run:
     """Answer the question of a blocked run; it is queued again with question and answer for its next prompt."""
     if not text.strip():
-        raise InvalidInput("an answer needs words")
+        raise InvalidInput("an answer needs words", hint=f"`interlock answer {run.number} 'what to do'`")
     return move(
         tx,
         ctx,
@@ -72,7 +74,7 @@ def _set_held(tx: Tx, ctx: Context, run: Run, *, held: bool, by: str) -> Run:
     if run.terminal:
         raise Conflict(
             f"run #{run.number} has ended already: {run.state}",
-            hint="`interlock retry` makes a new run of it",
+            hint=f"`interlock retry {run.number}` makes a new run of it",
         )
     if run.held == held:
         return run
@@ -86,14 +88,24 @@ def _set_held(tx: Tx, ctx: Context, run: Run, *, held: bool, by: str) -> Run:
 def set_priority(tx: Tx, ctx: Context, run: Run, priority: int, *, by: str = OPERATOR) -> Run:
     """Set a run's own priority; its route's is added. Raises :class:`Conflict` once it has ended."""
     if run.terminal:
-        raise Conflict(f"run #{run.number} has ended already: {run.state}")
-    if abs(priority) > PRIORITY_LIMIT:
-        raise InvalidInput(f"priorities lie between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}")
+        raise Conflict(
+            f"run #{run.number} has ended already: {run.state}",
+            hint=f"`interlock retry {run.number}` makes a new run of it",
+        )
+    _check_priority(priority)
     of_route = run.priority - run.base_priority
     before = run.base_priority
     run = change(tx, ctx, run, base_priority=priority, priority=priority + of_route)
     record(tx, ctx, run, Note.PRIORITY, by=by, before=run.state, message=f"priority {before} -> {priority}")
     return run
+
+
+def _check_priority(priority: int) -> None:
+    if abs(priority) > PRIORITY_LIMIT:
+        raise InvalidInput(
+            f"priority {priority} is out of range",
+            hint=f"priorities lie between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}; higher goes first, 0 is the default",
+        )
 
 
 def pause(tx: Tx, ctx: Context, *, by: str = OPERATOR, message: str = "") -> Pause:
@@ -123,8 +135,7 @@ def put_route(tx: Tx, ctx: Context, route: Route) -> Route:
     ):
         if value is not None and value < (0 if what == "max_concurrent" else 1):
             raise InvalidInput(f"{what} of a route is not to be {value}", hint="give a positive number")
-    if abs(route.priority) > PRIORITY_LIMIT:
-        raise InvalidInput(f"priorities lie between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}")
+    _check_priority(route.priority)
     before = tx.routes().get(route.workflow_type)
     route = msgspec.structs.replace(route, created_at=before.created_at if before is not None else ctx.now_ms)
     tx.put_route(route)
@@ -161,6 +172,12 @@ def agent_started(tx: Tx, agent: str) -> None:
     """It can be started after all."""
     tx.delete_health(agent)
     tx.hint()
+
+
+def ask_to_end(tx: Tx, instances: Sequence[str], how: str) -> None:
+    """Leave word for dispatchers to end."""
+    for instance in instances:
+        tx.set_instance_wanted(instance, how)
 
 
 def prune(tx: Tx, ended_before_ms: int, bound: int) -> list[tuple[int, list[str]]]:

@@ -354,6 +354,14 @@ class Service:
         """Every dispatcher that was not ended cleanly; whether it lives, its lock tells."""
         return await self.store.read(lambda tx: tx.instances())
 
+    async def ask_to_end(self, instances: Sequence[str], how: str) -> None:
+        """Leave word for dispatchers to end: ``drain``, ``detach`` or ``kill``. They see it at once."""
+        await self.write(lambda tx, _: operating.ask_to_end(tx, instances, how))
+
+    async def repair_slots(self) -> None:
+        """Count the slots anew, from the runs that hold them."""
+        await self.write(lambda tx, _: tx.repair_slots())
+
     async def forget_instance(self, instance: str) -> None:
         """A dispatcher is gone; its lock was found free."""
         await self.write(lambda tx, _: tx.delete_instance(instance))

@@ -101,7 +101,7 @@ def submit(tx: Tx, ctx: Context, items: Sequence[Item], *, by: str = OPERATOR) -
 def _refuse_impossible(task: Task) -> None:
     """One number that the database or the clock cannot hold would stop every later round of dispatching."""
     if not task.title.strip():
-        raise InvalidInput("a task needs a title")
+        raise InvalidInput("a task needs a title", hint="say in a line what is to be done")
     for what, value, low, high in (
         ("priority", task.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT),
         ("timeout_ms", task.timeout_ms, 1, LONGEST_MS),
@@ -109,7 +109,10 @@ def _refuse_impossible(task: Task) -> None:
         ("not_before_ms", task.not_before_ms, 0, LATEST_MS),
     ):
         if value is not None and not low <= value <= high:
-            raise InvalidInput(f"task '{task.title}': {what} is {value}, but lies between {low} and {high}")
+            raise InvalidInput(
+                f"task '{task.title}': {what} is {value}, out of range",
+                hint=f"give a number between {low} and {high}, or leave it out",
+            )
 
 
 def _tie(tx: Tx, ctx: Context, item: Item, run: Run, ids: dict[str, int], done: Sequence[Submitted]) -> Run:
@@ -194,7 +197,10 @@ def retry(tx: Tx, ctx: Context, run: Run, *, by: str = OPERATOR) -> Run:
     item = Item(task=task, batch=run.batch, key=run.task_key, retry_of=run.number)
     made = submit(tx, ctx, [item], by=by)[0]
     if not made.created:
-        raise Conflict(f"run #{made.run.number} has the unique key '{task.unique}' already")
+        raise Conflict(
+            f"run #{made.run.number} has the unique key '{task.unique}' already",
+            hint=f"it does the same work: wait for it, or `interlock cancel {made.run.number}` first",
+        )
     return made.run
 
 
@@ -296,8 +302,8 @@ def reconcile_batch(
             planned.append(Planned(standing=standing if new.created else Standing.TWIN, run=new.run))
         else:
             assert known is not None
-            if standing is Standing.GOING_ON and known.state is RunState.QUEUED and known.task.agent != task.agent:
-                planned.append(Planned(standing=standing, run=reassign(tx, ctx, known, task.agent)))
+            if standing is Standing.GOING_ON and known.state is RunState.QUEUED:
+                planned.append(Planned(standing=standing, run=reassign(tx, ctx, known, task)))
             else:
                 planned.append(Planned(standing=standing, run=known))
     return planned
@@ -315,10 +321,12 @@ def _standing(known: Run | None, task: Task, *, retry_failed: bool, again: bool)
     return Standing.RETRIED if retry_failed else Standing.FAILED
 
 
-def reassign(tx: Tx, ctx: Context, run: Run, agent: str | None) -> Run:
-    """Give a queued run to another agent."""
+def reassign(tx: Tx, ctx: Context, run: Run, wanted: Task) -> Run:
+    """Give a queued run the agent and the timeout of ``wanted``: who runs a backlog again may have named others."""
     if isinstance(run.task, UnreadableTask):
         return run
-    task = msgspec.structs.replace(run.task, agent=agent)
+    task = msgspec.structs.replace(run.task, agent=wanted.agent, timeout_ms=wanted.timeout_ms)
+    if task == run.task:
+        return run
     tx.hint()
     return change(tx, ctx, run, task=task, lane=lane_of(tx, ctx, task, run.batch))

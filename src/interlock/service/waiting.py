@@ -117,9 +117,7 @@ class Waiting:
         """What holds everything back, if so."""
         if self._pause is not None:
             words = f": {self._pause.message}" if self._pause.message else ""
-            return Hold(
-                WaitKind.PAUSED, f"dispatching is paused by {self._pause.by}{words} (`interlock resume`)"
-            )
+            return Hold(WaitKind.PAUSED, f"dispatching is paused by {self._pause.by}{words} (`interlock resume`)")
         for instance in self._surroundings.alive:
             if instance.state not in ENDING and instance.note and instance.brake is not None:
                 return Hold(_BRAKES[instance.brake][0], instance.note)
@@ -183,14 +181,18 @@ class Waiting:
     def _but_for_needs(self, run: Run, *, held: bool = True) -> Iterator[Wait]:
         if held and run.held:
             yield _held(run)
-        agent = run.agent if run.state is RunState.DISPATCHED else agent_for(run.task, self._around.routes, self._settings)
+        agent = (
+            run.agent if run.state is RunState.DISPATCHED else agent_for(run.task, self._around.routes, self._settings)
+        )
         of_agent = self._agent(run, agent)
         if of_agent is not None:
             yield of_agent
         # A run that came back because its agent cannot start waits for that, not for a time.
         said = None if of_agent is None else of_agent.details.get("reason")
-        if run.not_before_ms is not None and run.not_before_ms > self._ctx.now_ms and (
-            run.not_before_why is None or run.not_before_why != said
+        if (
+            run.not_before_ms is not None
+            and run.not_before_ms > self._ctx.now_ms
+            and (run.not_before_why is None or run.not_before_why != said)
         ):
             yield self._time(run, run.not_before_ms)
         if run.state is RunState.QUEUED:
@@ -228,7 +230,8 @@ class Waiting:
             message=f"agent '{agent}' cannot be started: {health.reason}",
             short=f"agent '{agent}' cannot be started: {health.reason}; next try",
             remedy=f"put that right; it is tried again in {self._in(health.retry_ms)}",
-            by_itself=later or (health.tries < TRIES and not _misfires(run)),
+            # Once its wait is over, the next run that may start tries it.
+            by_itself=later or health.retry_ms <= self._ctx.now_ms or (health.tries < TRIES and not _misfires(run)),
             until_ms=health.retry_ms,
             details={"agent": agent, "tries": health.tries, "reason": health.reason},
         )

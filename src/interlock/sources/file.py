@@ -26,13 +26,13 @@ import msgspec
 
 from interlock.domain.errors import InvalidInput, TooLarge
 from interlock.domain.task import Task
-from interlock.sources.checks import PlacedTask, check_ids, check_needs
+from interlock.sources.checks import Member, PlacedTask, Reading, check_together
 from interlock.sources.faults import Faults, nearest, shown
 from interlock.sources.json_reader import read_json
 from interlock.sources.markdown import read_markdown
 from interlock.sources.placed import Node
 from interlock.sources.raw import Raw
-from interlock.sources.task_schema import Fields, read_defaults, read_task
+from interlock.sources.task_schema import TASK_FIELDS, Fields, read_defaults, read_task
 from interlock.sources.text import decode, read_bytes, source_name
 from interlock.sources.yaml_reader import read_yaml
 
@@ -132,23 +132,21 @@ def _parse(data: bytes, source: str, format: BacklogFormat | None, now_ms: int) 
     faults = Faults(source)
     text = decode(data, faults)
     kind = format or _sniff(text)
-    done: list[DoneTask] = []
     if kind is BacklogFormat.MARKDOWN:
-        tasks, done = _from_markdown(text, faults, now_ms)
+        reading = _from_markdown(text, faults, now_ms)
     elif kind is BacklogFormat.JSONL:
-        tasks = _from_lines(text, faults, now_ms)
+        reading = _from_lines(text, faults, now_ms)
     else:
         read = read_yaml if kind is BacklogFormat.YAML else read_json
-        tasks = _from_tree(read(text, faults), kind, faults, now_ms)
-    done_ids = {each.id: each.line for each in done if each.id is not None}
-    check_ids(tasks, done_ids, faults)
-    if not faults.count:
-        # a task that could not be read would make every need on it look wrong
-        check_needs(tasks, done_ids, faults)
-    if not tasks and not faults.count:
-        problem = "no task is open: all are ticked off" if done else "there is no task in it"
+        reading = _from_tree(read(text, faults), kind, faults, now_ms)
+    check_together(reading, faults)
+    if not reading.open and not faults.count:
+        problem = "no task is open: all are ticked off" if reading.done else "there is no task in it"
         faults.add(1, 1, "", problem, _HOW[kind])
     faults.check()
+    tasks = [PlacedTask(task=each.task, line=each.node.line, path=each.node.path) for each in reading.open]
+    done = [DoneTask(title=each.task.title, line=each.node.line, id=each.task.id) for each in reading.done]
+    done_ids = {each.id for each in done if each.id is not None}
     if done_ids:
         tasks = [_without_needs(placed, done_ids) for placed in tasks]
     return Backlog(source=faults.source, format=kind, tasks=tasks, skipped_done=done)
@@ -197,56 +195,75 @@ def _sniff(text: str) -> BacklogFormat:
     return BacklogFormat.MARKDOWN if _BOX_AT_MARGIN.search(text) else BacklogFormat.YAML
 
 
-def _from_tree(raw: Raw | None, kind: BacklogFormat, faults: Faults, now_ms: int) -> list[PlacedTask]:
+def _from_tree(raw: Raw | None, kind: BacklogFormat, faults: Faults, now_ms: int) -> Reading:
+    reading = Reading()
     if raw is None or raw.absent:
-        return []
+        return reading
     root = Node(raw, faults)
     defaults: Fields = {}
+    defaults_node = None
     if root.is_mapping:
         if any(key.text == "title" for key, _ in raw.entries) and not any(
             key.text == "tasks" for key, _ in raw.entries
         ):
             root.fault("a list of tasks is expected, found one task", _HOW[kind])
-            return []
+            return reading
         parts = root.mapping(("tasks", "defaults"))
+        # under an unknown or a doubled key there may be tasks, too
+        reading.unnamed = faults.count > 0
         if "defaults" in parts and not parts["defaults"].absent:
-            defaults = read_defaults(parts["defaults"], now_ms=now_ms)
+            defaults_node = parts["defaults"]
+            defaults = read_defaults(defaults_node, now_ms=now_ms)
         if "tasks" not in parts or parts["tasks"].absent:
-            return []
+            return reading
         root = parts["tasks"]
     if not root.is_sequence:
         root.fault("a list of tasks is expected", f"{_HOW[kind]}; --format names another format")
-        return []
-    _bounded(len(raw.items), faults)
-    members = [Node(item, faults, None, f"tasks[{at}]") for at, item in enumerate(root.raw.items)]
-    tasks = [(node, read_task(node, now_ms=now_ms, defaults=defaults)) for node in members]
-    return [PlacedTask(task=task, line=node.line, path=node.path) for node, task in tasks if task]
+        return reading
+    _bounded(len(root.raw.items), faults)
+    for at, item in enumerate(root.raw.items):
+        node = Node(item, faults, None, f"tasks[{at}]")
+        task = read_task(node, now_ms=now_ms, defaults=defaults)
+        if task:
+            reading.open.append(Member(task=task, node=node, defaults=defaults_node))
+        else:
+            reading.lost(node, TASK_FIELDS)
+    return reading
 
 
-def _from_lines(text: str, faults: Faults, now_ms: int) -> list[PlacedTask]:
-    tasks = []
+def _from_lines(text: str, faults: Faults, now_ms: int) -> Reading:
+    reading = Reading()
     for number, line in enumerate(text.split("\n"), start=1):
         try:
             raw = read_json(line, faults, first_line=number)
         except InvalidInput:
+            reading.unnamed = True
             continue  # noted among the faults; the other lines may have more
-        task = None if raw is None else read_task(Node(raw, faults), now_ms=now_ms)
+        if raw is None:
+            continue
+        node = Node(raw, faults)
+        task = read_task(node, now_ms=now_ms)
         if task:
-            tasks.append(PlacedTask(task=task, line=number))
-    _bounded(len(tasks), faults)
-    return tasks
+            reading.open.append(Member(task=task, node=node))
+        else:
+            reading.lost(node, TASK_FIELDS)
+    _bounded(len(reading.open), faults)
+    return reading
 
 
-def _from_markdown(text: str, faults: Faults, now_ms: int) -> tuple[list[PlacedTask], list[DoneTask]]:
-    tasks, done = [], []
-    for box in read_markdown(text, faults):
-        task = read_task(Node(box.raw, faults), now_ms=now_ms) if box.titled else None
-        if task and box.done:
-            done.append(DoneTask(title=task.title, line=box.line, id=task.id))
-        elif task:
-            tasks.append(PlacedTask(task=task, line=box.line))
-    _bounded(len(tasks), faults)
-    return tasks, done
+def _from_markdown(text: str, faults: Faults, now_ms: int) -> Reading:
+    boxes = read_markdown(text, faults)
+    # a near miss, a fence that is not closed, an id that is there twice: any of them may hide an id
+    reading = Reading(unnamed=faults.count > 0)
+    for box in boxes:
+        node = Node(box.raw, faults)
+        task = read_task(node, now_ms=now_ms) if box.titled else None
+        if task is None:
+            reading.lost(node, TASK_FIELDS)
+        else:
+            (reading.done if box.done else reading.open).append(Member(task=task, node=node))
+    _bounded(len(reading.open), faults)
+    return reading
 
 
 def _bounded(count: int, faults: Faults) -> None:
@@ -254,7 +271,7 @@ def _bounded(count: int, faults: Faults) -> None:
         raise TooLarge(f"{faults.source}: {count} tasks, at most {MAX_TASKS} fit", hint="split it into several files")
 
 
-def _without_needs(placed: PlacedTask, done: dict[str, int]) -> PlacedTask:
+def _without_needs(placed: PlacedTask, done: set[str]) -> PlacedTask:
     """Without the needs that a ticked box has met already."""
     needs = tuple(need for need in placed.task.needs if need not in done)
     return msgspec.structs.replace(placed, task=msgspec.structs.replace(placed.task, needs=needs))

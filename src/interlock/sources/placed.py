@@ -111,6 +111,13 @@ class Node:
         """Of a list, its members."""
         return [Node(raw, self.faults, self, f"[{at}]") for at, raw in enumerate(self.raw.items)]
 
+    def field(self, key: str) -> Node | None:
+        """Of a mapping, the value of a key if anything is said there. Notes no fault."""
+        for written, value in self.raw.entries:
+            if written.text == key and not value.absent:
+                return Node(value, self.faults, self, key, written)
+        return None
+
     def entries(self) -> Iterator[tuple[str, Node]]:
         """Of a mapping, keys (as written, always text) and values.
 

@@ -135,9 +135,6 @@ _TASK: dict[str, tuple[str, Callable[[Node], Any]]] = {
 TASK_FIELDS: tuple[str, ...] = tuple(_TASK)
 """The names that a task in a backlog may use."""
 
-CONTEXT_FIELDS: tuple[str, ...] = tuple(_CONTEXT)
-"""The names that a task's ``context`` may use."""
-
 
 def _read(node: Node, schema: dict[str, tuple[str, Callable[[Node], Any]]]) -> Fields:
     fields = {}

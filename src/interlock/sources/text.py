@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import sys
 from typing import IO
 
@@ -25,17 +26,18 @@ def source_name(path: str) -> str:
 def read_bytes(path: str, *, stdin: IO[bytes] | None = None, error: type[InterlockError] = InvalidInput) -> bytes:
     """The file's bytes; ``-`` is standard input.
 
-    Raises NotFound (no such file), TooLarge (over 64 MiB), or ``error`` (a folder, not readable).
+    Raises NotFound (no such file), TooLarge (over 64 MiB), or ``error`` (a folder, not readable, standard input
+    that is closed).
     """
     name = source_name(path)
     try:
         if path == STDIN:
-            data = (stdin or sys.stdin.buffer).read(MAX_FILE_BYTES + 1)
+            data = _read_stream(stdin or _standard_input(error))
         else:
             with open(path, "rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise NotFound(f"{name}: no such file", hint=f"paths start at {os.getcwd()}") from None
+        raise NotFound(f"{name}: no such file", hint=_where_paths_start()) from None
     except IsADirectoryError:
         raise error(f"{name}: is a folder", hint="name the file inside it") from None
     except (OSError, ValueError) as cause:
@@ -44,6 +46,40 @@ def read_bytes(path: str, *, stdin: IO[bytes] | None = None, error: type[Interlo
     if len(data) > MAX_FILE_BYTES:
         raise TooLarge(f"{name}: larger than {MAX_FILE_BYTES // 2**20} MiB", hint="split it into several files")
     return data
+
+
+def _standard_input(error: type[InterlockError]) -> IO[bytes]:
+    # None where the program was started without one: `<&-`, some services; closed where somebody closed it since
+    if sys.stdin is None or sys.stdin.closed:
+        raise error("standard input is closed", hint="give it with `< FILE` or a pipe, or name a file")
+    return sys.stdin.buffer
+
+
+def _read_stream(stream: IO[bytes]) -> bytes:
+    """All there is, one byte over the limit at most. A pipe that does not block is waited for: half a backlog is none."""
+    left = MAX_FILE_BYTES + 1
+    try:
+        blocks = os.get_blocking(stream.fileno())
+    except (OSError, AttributeError):  # not a file of the system's
+        blocks = True
+    if blocks:
+        return stream.read(left)
+    parts = []
+    while left:
+        select.select([stream], [], [])
+        part: bytes | None = stream.read(left)
+        if part == b"":
+            break
+        parts.append(part or b"")
+        left -= len(part or b"")
+    return b"".join(parts)
+
+
+def _where_paths_start() -> str:
+    try:
+        return f"paths start at {printable(os.getcwd())}"
+    except OSError:
+        return "the folder that you are in was removed: change to another"
 
 
 def decode(data: bytes, faults: Faults) -> str:

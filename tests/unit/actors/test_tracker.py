@@ -66,7 +66,7 @@ def test_an_actor_that_was_replaced_does_not_remove_its_successor() -> None:
 def test_the_memory_floor() -> None:
     free: list[int | None] = [99 * MIB]
     tracker = Tracker(100 * MIB, lambda: free[0])
-    assert tracker.hold_reason() == "free memory 99 MiB is under the floor of 100 MiB"
+    assert tracker.hold_reason() == "memory: 99 MiB are free, under the floor of 100 MiB"
     for enough in (100 * MIB, None):
         free[0] = enough
         assert tracker.hold_reason() is None
@@ -78,14 +78,7 @@ def test_outages_hold_until_the_last_is_over() -> None:
     tracker.outage("vigil", "the disk is full")
     tracker.outage("ears", "the disk is full")
     tracker.outage("vigil", None)
-    assert tracker.hold_reason() == "the store cannot serve: the disk is full"
+    assert tracker.hold_reason() == "store: the disk is full"
     tracker.outage("ears", None)
     tracker.outage("never", None)
     assert tracker.hold_reason() is None
-
-
-def test_agent_run_finds_the_run_of_a_holder() -> None:
-    tracker = Tracker(0, lambda: None)
-    tracker.add(actor(7, "worker/7.1"))
-    assert tracker.agent_run("worker/7.1") == 7
-    assert tracker.agent_run("worker/8.1") is None

@@ -219,11 +219,11 @@ async def test_no_descriptor_left(runtime: CommandRuntime, yard: Any) -> None:
 
 
 async def test_a_disk_that_is_full(runtime: CommandRuntime, yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """/dev/full takes no byte: without an identity nothing starts, without an exit status the attempt is lost."""
+    """/dev/full takes no byte: without an identity nothing starts; an exit status comes from the wrapper's own end."""
     launch = yard.launch("echo ran >> ../ran")
     with monkeypatch.context() as patched:
         handle = await _launch_with(runtime, launch, exit_to="/dev/full", monkeypatch=patched)
-        assert await handle.wait() == Ending(exit_status=None)
+        assert await handle.wait() == Ending(exit_status=0)
         await handle.stop(0)
     assert (yard.base / "ran").read_text() == "ran\n"
     second = yard.launch("echo ran >> ../ran")

@@ -145,7 +145,7 @@ async def test_a_live_handle_sees_the_end(runtime: CommandRuntime, yard: Any, un
     assert handle.activity().output_bytes == 0
     (yard.cwd / "go").touch()
     with trio.fail_after(20):
-        assert await handle.wait() == Ending(exit_status=None)
+        assert await handle.wait() == Ending(exit_status=7)
         await handle.stop(0)
 
 

@@ -12,7 +12,7 @@ from interlock.domain.errors import Conflict, Unavailable
 from interlock.domain.run import Run
 from interlock.domain.settings import Mode
 from interlock.domain.states import RunState
-from interlock.domain.task import UnreadableTask
+from interlock.domain.task import Task, UnreadableTask
 from interlock.service import claims, dispatching, operating, reads, submitting, supervising
 from interlock.service.quarantine import LOOK_AGAIN_MS
 
@@ -71,7 +71,7 @@ def test_it_can_be_looked_at_and_ended_but_not_copied(yard: Yard) -> None:
     assert [run.number for run in yard.read(lambda tx: tx.find_runs(reads.Filter()))] == [bad.number]
     assert yard.ask(lambda tx, ctx: reads.why(tx, ctx, yard.get(bad), reads.Surroundings()))
     assert yard.ask(lambda tx, _: reads.story(tx, yard.get(bad))).run.number == bad.number
-    assert yard.on(bad, submitting.reassign, "b").task == task
+    assert yard.on(bad, submitting.reassign, Task(title="t", agent="b")).task == task
     assert yard.on(bad, operating.cancel).state is RunState.CANCELLED
     with pytest.raises(Conflict, match="cannot be read"):
         yard.on(bad, submitting.retry)

@@ -9,11 +9,12 @@ from yard import OWNER, START, Yard
 
 from interlock.decide.outcome import OutcomeKind
 from interlock.decide.reasons import Wait, WaitKind
-from interlock.domain.run import Instance, Run
+from interlock.domain.run import Brake, Instance, Run
 from interlock.domain.settings import Limits, Mode
 from interlock.domain.states import TERMINAL, RunState
 from interlock.service import claims, operating, reads
-from interlock.service.reads import Filter, Surroundings
+from interlock.service.reads import Filter
+from interlock.service.waiting import Surroundings
 
 
 def instance(**fields: Any) -> Instance:
@@ -45,13 +46,13 @@ def test_it_is_behind_others(yard: Yard) -> None:
         WaitKind.BEHIND,
         "1 run(s) like it go before it (higher priority, or older)",
     )
-    assert wait.remedy == f"`interlock set #{run.number} --priority N` moves it up"
+    assert wait.remedy == f"`interlock set {run.number} --priority N` moves it up"
 
 
 def test_held(yard: Yard) -> None:
     run = yard.submit(held=True)
     wait = only(why(yard, run))
-    assert (wait.kind, wait.remedy) == (WaitKind.HELD, f"`interlock unhold #{run.number}`")
+    assert (wait.kind, wait.remedy) == (WaitKind.HELD, f"`interlock unhold {run.number}`")
 
 
 def test_a_need(yard: Yard) -> None:
@@ -61,7 +62,7 @@ def test_a_need(yard: Yard) -> None:
     assert (wait.kind, wait.message, wait.remedy, wait.details) == (
         WaitKind.NEED,
         "it needs #1 (first), which is queued",
-        "`interlock why #1`",
+        "`interlock why 1`",
         {"need": 1},
     )
 
@@ -70,14 +71,14 @@ def test_a_time(yard: Yard) -> None:
     run = yard.submit(not_before_ms=START + 90_000)
     wait = only(why(yard, run))
     assert wait.kind is WaitKind.NOT_BEFORE
-    assert wait.message.endswith("in 90 s")
+    assert wait.message.endswith("in 1m30s")
     assert wait.remedy
 
 
 def test_a_backoff(yard: Yard) -> None:
     run = yard.end(yard.claimed(), OutcomeKind.DEFERRED, "rate limit")
     wait = only(why(yard, run))
-    assert (wait.kind, wait.message) == (WaitKind.BACKOFF, "next try in 60 s: rate limit")
+    assert (wait.kind, wait.message) == (WaitKind.BACKOFF, "next try in 1m: rate limit")
     assert wait.remedy
 
 
@@ -108,12 +109,12 @@ def test_every_limit_that_is_full(yard: Yard) -> None:
     yard.dispatch()
     waits = why(yard, yard.submit("late", tags=("gpu",)))
     assert [(wait.kind, wait.message, wait.remedy) for wait in waits] == [
+        (WaitKind.LIMIT, "the limit of tag 'gpu' is 0", "raise the limit"),
         (
             WaitKind.LIMIT,
             "the limit of global is full: 1 of 1 in use, by #1",
             "it starts when one of them ends; or raise the limit",
         ),
-        (WaitKind.LIMIT, "the limit of tag 'gpu' is 0", "raise the limit"),
     ]
 
 
@@ -140,7 +141,7 @@ def test_paused_and_disabled(yard: Yard) -> None:
     yard.configure(enabled=False)
     waits = why(yard, run)
     assert [(wait.kind, wait.message) for wait in waits] == [
-        (WaitKind.PAUSED, "dispatching is paused since 5.0 s by anna: lunch"),
+        (WaitKind.PAUSED, "dispatching is paused since 5s by anna: lunch"),
         (WaitKind.DISABLED, "dispatch.enabled is false"),
     ]
     assert waits[0].remedy == "`interlock resume`"
@@ -152,8 +153,8 @@ def test_paused_and_disabled(yard: Yard) -> None:
     [
         (Surroundings(), WaitKind.NO_DISPATCHER),
         (Surroundings(alive=(instance(scope="other"),)), WaitKind.OUT_OF_SCOPE),
-        (Surroundings(alive=(instance(note="free memory 1 MiB is under the floor"),)), WaitKind.MEMORY),
-        (Surroundings(alive=(instance(note="the store cannot serve: full"),)), WaitKind.STORE),
+        (Surroundings(alive=(instance(note=Brake.MEMORY.note("1 MiB are free")),)), WaitKind.MEMORY),
+        (Surroundings(alive=(instance(note=Brake.STORE.note("the disk is full")),)), WaitKind.STORE),
         (Surroundings(alive=(instance(state="draining"),)), WaitKind.NO_DISPATCHER),
     ],
 )
@@ -184,7 +185,7 @@ def test_at_work(yard: Yard) -> None:
     run = yard.read(lambda tx: tx.run(claim.run))
     assert run is not None
     wait = only(why(yard, run))
-    assert (wait.kind, wait.message) == (WaitKind.WORKING, "agent 'a' works on it (attempt 1, at most 60 min more)")
+    assert (wait.kind, wait.message) == (WaitKind.WORKING, "agent 'a' works on it (attempt 1, at most 1h more)")
     assert [one.kind for one in why(yard, run, Surroundings())] == [WaitKind.WORKING, WaitKind.NOT_SUPERVISED]
     yard.on(run, operating.cancel)
     stopping = only(why(yard, run))
@@ -210,8 +211,8 @@ def test_all_reasons_at_once(yard: Yard) -> None:
     assert [wait.kind for wait in why(yard, run, Surroundings())] == [
         WaitKind.HELD,
         WaitKind.NEED,
-        WaitKind.NOT_BEFORE,
         WaitKind.NO_ROUTE,
+        WaitKind.NOT_BEFORE,
         WaitKind.LIMIT,
         WaitKind.PAUSED,
         WaitKind.NO_DISPATCHER,
@@ -223,7 +224,9 @@ def test_there_is_always_a_reason(yard: Yard, state: RunState) -> None:
     waits = why(yard, yard.bring(state), Surroundings())
     assert waits
     assert all(wait.message for wait in waits)
-    assert {"kind", "message"} <= reads.to_builtins(waits[0]).keys()
+    assert all(wait.short for wait in waits)
+    ends = {WaitKind.ENDED, WaitKind.BLOCKED}
+    assert all(wait.remedy for wait in waits if wait.kind not in ends or state is not RunState.COMPLETED)
 
 
 # lists and numbers

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -176,7 +178,7 @@ def test_the_nearest_name_is_told() -> None:
     ]:
         with pytest.raises(InvalidInput) as caught:
             read(text)
-        assert caught.value.hint == near
+        assert str(caught.value.hint).startswith(near)
 
 
 def test_all_faults_are_told_in_the_order_of_the_file() -> None:
@@ -328,6 +330,43 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (tmp_path / "b.yaml").chmod(0)
         with pytest.raises(InvalidInput, match="permission"):
             read_backlog(str(tmp_path / "b.yaml"), now_ms=NOW)
+
+
+class Unread:
+    """In place of sys.stdin: none of it is read by a test that shares the process."""
+
+    closed = True
+
+
+@pytest.mark.parametrize("stdin", [None, Unread()])
+def test_a_closed_standard_input_is_told(stdin: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin)
+    with pytest.raises(InvalidInput) as caught:
+        read_backlog("-", now_ms=NOW)
+    assert caught.value.message == "standard input is closed"
+    assert "name a file" in str(caught.value.hint)
+
+
+def test_a_pipe_that_does_not_block_is_read_to_its_end() -> None:
+    out, into = os.pipe()
+    os.set_blocking(out, False)
+    halves = [threading.Timer(wait, os.write, (into, half)) for wait, half in ((0.05, b"- a\n"), (0.15, b"- b\n"))]
+    closing = threading.Timer(0.25, os.close, (into,))
+    with open(out, "rb") as stdin:
+        for each in (*halves, closing):
+            each.start()
+        assert [p.task.title for p in read_backlog("-", stdin=stdin, now_ms=NOW).tasks] == ["a", "b"]
+    closing.join()
+
+
+def test_a_missing_file_in_a_removed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(NotFound) as caught:
+        read_backlog("b.yaml", now_ms=NOW)
+    assert caught.value.message == "b.yaml: no such file"
+    assert "was removed" in str(caught.value.hint)
 
 
 def test_a_file_name_cannot_move_the_cursor() -> None:

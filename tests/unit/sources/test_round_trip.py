@@ -89,7 +89,10 @@ whole = st.builds(
     metadata=free,
 )
 backlogs = st.lists(
-    st.tuples(whole, st.none() | name), min_size=1, max_size=3, unique_by=lambda pair: pair[1] or object()
+    st.tuples(whole, st.none() | name),
+    min_size=1,
+    max_size=3,
+    unique_by=(lambda pair: pair[1] or object(), lambda pair: pair[0].unique or object()),
 )
 
 

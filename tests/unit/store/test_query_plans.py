@@ -18,6 +18,8 @@ HOT = [
     "batch_runs",
     "live_runs",
     "live_runs_owned",
+    "renew_owned",
+    "quarantine",
     "stopping",
     "queued_after",
     "lane_head",

@@ -224,11 +224,42 @@ def test_a_read_only_file_system(mount: Mount) -> None:
     data = mount.folder / "data"
     SqliteStore(data, create=True, inline=True).close()
     mount.again("ro")
-    refuses(lambda: SqliteStore(data, inline=True), "[Rr]ead-only")
+    with closing(SqliteStore(data, inline=True)) as store:
+        assert store.read_only
+        assert store.read_now(get("generation"))
+        assert store.integrity_faults() == []
+        refuses(lambda: store.write_now(put("a")), "the data folder is read-only")
     refuses(lambda: SqliteStore(mount.folder / "other", create=True, inline=True), "[Rr]ead-only")
     mount.again("rw")
     with closing(SqliteStore(data, inline=True)) as store:
         serves(store)
+
+
+def test_what_a_crash_left_in_the_log_is_read_too(mount: Mount) -> None:
+    """Without the log the file itself would be read, and lack what was committed last."""
+    data = mount.folder / "data"
+    SqliteStore(data, create=True, inline=True).close()
+    child = (
+        "import os, sys; from pathlib import Path; from interlock.store.sqlite import SqliteStore;"
+        "store = SqliteStore(Path(sys.argv[1]), inline=True);"
+        "store.write_now(lambda tx: tx.set_meta('a', 'late')); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", child, str(data)], check=True)
+    assert (data / "interlock.db-wal").stat().st_size
+    mount.again("ro")
+    with closing(SqliteStore(data, inline=True)) as store:
+        assert store.read_now(get("a")) == "late"
+    mount.again("rw")
+
+
+def test_an_older_schema_that_cannot_be_brought_forward(mount: Mount) -> None:
+    data = mount.folder / "data"
+    SqliteStore(data, create=True, inline=True).close()
+    with closing(sqlite3.connect(data / "interlock.db")) as connection:
+        connection.execute("PRAGMA user_version = 0")
+    mount.again("ro")
+    refuses(lambda: SqliteStore(data, inline=True), "cannot be brought to")
+    mount.again("rw")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write whatever the permissions say")
@@ -237,7 +268,9 @@ def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
     (tmp_path / "data" / "interlock.db.migrate").unlink()
     (tmp_path / "data").chmod(0o500)
     try:
-        refuses(lambda: SqliteStore(tmp_path / "data", inline=True), "Permission denied|read-only")
+        with closing(SqliteStore(tmp_path / "data", inline=True)) as store:
+            assert store.read_now(get("generation"))
+            refuses(lambda: store.write_now(put("a")), "the data folder is read-only")
     finally:
         (tmp_path / "data").chmod(0o700)
     with closing(SqliteStore(tmp_path / "data", inline=True)) as store:

@@ -32,6 +32,7 @@ MANY = {"files": "--file", "tags": "--tag", "needs": "--needs"}
 @click.option("--agent", metavar="NAME", help="Agent, by its name in interlock.yaml.")
 @click.option("--needs", multiple=True, metavar="RUN", help="Starts after this run completed. May be repeated.")
 @click.option("--timeout", metavar="TIME", help="Longest that an attempt may take: 90s, 5m, 1h30m.")
+@click.option("--stall", metavar="TIME", help="Longest that it may show neither output nor CPU time.")
 @click.option("--at", metavar="MOMENT", help="Not before: 2026-07-01T09:00Z; without a zone, local time.")
 @click.option("--in", "in_", metavar="TIME", help="Not before this much time from now: 10m.")
 @click.option("--unique", metavar="KEY", help="At most one unfinished run has this key.")
@@ -40,7 +41,7 @@ MANY = {"files": "--file", "tags": "--tag", "needs": "--needs"}
 @json_option
 @pass_session
 def add(session: Session, /, as_json: bool, held: bool, **given: Any) -> None:
-    """Queue one task.
+    """Queue one task. The data folder is made if there is none.
 
     \b
     Examples:
@@ -49,7 +50,7 @@ def add(session: Session, /, as_json: bool, held: bool, **given: Any) -> None:
       interlock add 'Deploy' --needs '#12' --in 10m
     """
     task = task_of(given)
-    session.run(lambda il: _add(il, task, held=held, as_json=as_json))
+    session.run(lambda il: _add(il, task, held=held, as_json=as_json), create=True)
 
 
 async def _add(il: Opened, task: Task, *, held: bool, as_json: bool) -> None:
@@ -99,7 +100,10 @@ def task_of(given: dict[str, Any]) -> Task:
         "tags": list(given["tags"]),
         "needs": list(given["needs"]),
         "not_before": _moment(given["at"], given["in_"]),
-        **{name: given[name] for name in ("priority", "project", "tracker", "role", "agent", "timeout", "unique")},
+        **{
+            name: given[name]
+            for name in ("priority", "project", "tracker", "role", "agent", "timeout", "stall", "unique")
+        },
     }
     faults = Faults("add")
     raw = read_json(json.dumps({name: value for name, value in fields.items() if value is not None}), faults)

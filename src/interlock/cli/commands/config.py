@@ -11,9 +11,8 @@ from interlock.cli.runs import json_option
 from interlock.cli.session import Session, pass_session
 from interlock.cli.text import count
 from interlock.domain.errors import NotFound
+from interlock.domain.places import CONFIG_FILE
 from interlock.domain.settings import Agent
-
-CONFIG_FILE = "interlock.yaml"
 
 
 @click.group()

@@ -14,6 +14,7 @@ from interlock.cli.runs import json_option, run_words
 from interlock.cli.session import Session, pass_session
 from interlock.cli.text import count
 from interlock.domain.errors import Conflict
+from interlock.domain.places import DATABASE
 
 if TYPE_CHECKING:
     from interlock.cli.host import Opened
@@ -99,7 +100,7 @@ async def _examine(session: Session, il: Opened, *, repair: bool, as_json: bool)
 
 
 def _facts(session: Session, il: Opened, free: int) -> dict[str, object]:
-    database = il.data / "interlock.db"
+    database = il.data / DATABASE
     return {
         "version": session.host.version(),
         "sqlite": sqlite3.sqlite_version,
@@ -122,7 +123,7 @@ def _open_files() -> int:
 async def _stray_files(il: Opened, *, repair: bool) -> list[str]:
     import trio  # noqa: PLC0415
 
-    from interlock.cli.keeping import attempt_folders, remove_folder, without_attempt  # noqa: PLC0415
+    from interlock.runtimes.leftovers import attempt_folders, remove_folder, without_attempt  # noqa: PLC0415
 
     # The folders first: one that is made while we look belongs to an attempt that was there before it.
     folders = await trio.to_thread.run_sync(lambda: list(attempt_folders(il.data)))

@@ -10,9 +10,7 @@ import click
 from interlock.cli.output import say
 from interlock.cli.session import Session, pass_session, run_async
 from interlock.domain.errors import Unavailable
-
-DATA_FOLDER = ".interlock"
-CONFIG_FILE = "interlock.yaml"
+from interlock.domain.places import CONFIG_FILE, DATA_FOLDER, DATABASE
 
 
 @click.command()
@@ -27,7 +25,7 @@ def init(session: Session, /) -> None:
     data = session.data or Path(os.environ.get("INTERLOCK_DATA") or DATA_FOLDER)
     data = data.absolute()
     config = (session.config or (Path.cwd() if data.parent == Path.cwd() else data.parent) / CONFIG_FILE).absolute()
-    there = (data / "interlock.db").exists()
+    there = (data / DATABASE).exists()
     written = write_new(config, session.host.example_config())
     say(written or f"{config} is there already; it was left as it is.")
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from interlock.cli.options import milliseconds
 from interlock.cli.output import cell, print_json, print_table, say, table
 from interlock.cli.runs import json_option
 from interlock.cli.session import Session, pass_session
 from interlock.cli.text import count, short, span
-from interlock.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from interlock.cli.host import Opened
@@ -49,19 +49,9 @@ def limits(session: Session, /, as_json: bool) -> None:
     session.run(show)
 
 
-def duration(_: click.Context, parameter: click.Parameter, value: str) -> int:
-    """Milliseconds of an option like ``24h``."""
-    from interlock.sources.durations import parse_duration  # noqa: PLC0415
-
-    try:
-        return parse_duration(value)
-    except InvalidInput as error:
-        raise click.BadParameter(f"{value!r}: {error.message}; {error.hint}.", param=parameter) from None
-
-
 @click.command()
 @click.option(
-    "--since", callback=duration, default="24h", show_default=True, metavar="TIME", help="How far to look back."
+    "--since", callback=milliseconds, default="24h", show_default=True, metavar="TIME", help="How far to look back."
 )
 @json_option
 @pass_session

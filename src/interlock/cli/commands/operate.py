@@ -58,7 +58,7 @@ def cancel(
         raise click.UsageError("Name runs, or give --all, or give --tag.")
 
     async def cancel_them(il: Opened) -> int:
-        from interlock.cli.sweep import cancel_all, unfinished  # noqa: PLC0415
+        from interlock.service.sweeping import cancel_all, unfinished  # noqa: PLC0415
 
         if runs:
             return await each_run(il, runs, il.service.cancel, words=_cancelled, as_json=as_json)
@@ -99,7 +99,7 @@ def retry(session: Session, /, runs: Sequence[str], failed: bool, tag: str | Non
         raise click.UsageError("--tag goes with --failed.")
 
     async def retry_them(il: Opened) -> int:
-        from interlock.cli.sweep import failed_runs  # noqa: PLC0415
+        from interlock.service.sweeping import failed_runs  # noqa: PLC0415
 
         refs = list(runs)
         if failed:

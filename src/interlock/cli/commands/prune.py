@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interlock.cli.commands.numbers import duration
+from interlock.cli.options import milliseconds
 from interlock.cli.output import console, print_json, say, warn
 from interlock.cli.runs import json_option
 from interlock.cli.session import Session, pass_session
@@ -22,13 +22,15 @@ MOST = 10_000_000
 
 @click.command()
 @click.option(
-    "--older-than", callback=duration, required=True, metavar="TIME", help="Ended longer ago than this: 30d, 12h."
+    "--older-than", callback=milliseconds, required=True, metavar="TIME", help="Ended longer ago than this: 30d, 12h."
 )
 @click.option("--dry-run", is_flag=True, help="Only say how many they are.")
 @json_option
 @pass_session
 def prune(session: Session, /, older_than: int, dry_run: bool, as_json: bool) -> int:
     """Delete runs that ended long ago, with their events, attempts and outputs. Runs that have not ended stay.
+
+    A backlog whose runs were deleted is new to `interlock run`: its tasks would be run again.
 
     \b
     Examples:
@@ -63,7 +65,7 @@ async def _prune(il: Opened, older_than: int, *, dry_run: bool, as_json: bool) -
 async def _delete(il: Opened, before: int, chosen: int) -> tuple[int, int, list[str]]:
     import trio  # noqa: PLC0415
 
-    from interlock.cli.keeping import remove_folder  # noqa: PLC0415
+    from interlock.runtimes.leftovers import remove_folder  # noqa: PLC0415
 
     gone = folders = 0
     left: list[str] = []

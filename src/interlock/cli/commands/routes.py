@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from interlock.cli.options import milliseconds
 from interlock.cli.output import cell, print_json, print_table, say, table
 from interlock.cli.runs import json_option
 from interlock.cli.session import Session, pass_session
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 MINUTE_MS = 60_000
 NONE = "none"
+AS_JSON = "interlock.routes.as_json"
 
 
 @click.group(invoke_without_command=True)
+@json_option
 @click.pass_context
-def routes(ctx: click.Context) -> None:
+def routes(ctx: click.Context, /, as_json: bool) -> None:
     """Which agent does which type of work. A run's own agent goes before its route's.
 
     \b
@@ -33,7 +36,11 @@ def routes(ctx: click.Context) -> None:
       interlock routes remove review
     """
     if ctx.invoked_subcommand is None:
-        ctx.invoke(list_routes, as_json=False)
+        ctx.invoke(list_routes, as_json=as_json)
+    elif as_json and ctx.invoked_subcommand != "list":
+        raise click.UsageError(f"--json does not go with `routes {ctx.invoked_subcommand}`.")
+    else:
+        ctx.meta[AS_JSON] = as_json
 
 
 @routes.command("list")
@@ -46,6 +53,8 @@ def list_routes(session: Session, /, as_json: bool) -> None:
     Example:
       interlock routes list --json
     """
+
+    as_json = as_json or click.get_current_context().meta.get(AS_JSON, False)
 
     async def show(il: Opened) -> None:
         found = list((await il.service.store.read(lambda tx: tx.routes())).values())
@@ -86,15 +95,12 @@ def _limit(_: click.Context, parameter: click.Parameter, value: str | None) -> i
         raise click.BadParameter(f"{value!r} is neither a number nor 'none'.", param=parameter) from None
 
 
-def _in_minutes(_: click.Context, parameter: click.Parameter, value: str | None) -> int | str | None:
-    from interlock.sources.durations import parse_duration  # noqa: PLC0415
-
-    if value is None or value == NONE:
+def _in_minutes(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | str | None:
+    if value == NONE:
         return value
-    try:
-        ms = parse_duration(value)
-    except InvalidInput as error:
-        raise click.BadParameter(f"{value!r}: {error.message}; {error.hint}.", param=parameter) from None
+    ms = milliseconds(ctx, parameter, value)
+    if ms is None:
+        return None
     if ms % MINUTE_MS:
         raise click.BadParameter(f"{value!r} is not a whole number of minutes.", param=parameter)
     return ms // MINUTE_MS
@@ -120,7 +126,16 @@ def set_route(session: Session, /, workflow_type: str, agent: str | None, **give
     async def put(il: Opened) -> None:
         before = (await il.service.store.read(lambda tx: tx.routes())).get(workflow_type)
         if before is None and agent is None:
-            raise InvalidInput(f"there is no route for '{workflow_type}' yet: name its agent")
+            agents = list(il.settings.agents)
+            raise InvalidInput(
+                f"there is no route for '{workflow_type}' yet: name its agent",
+                hint=f"`interlock routes set {workflow_type} {agents[0] if agents else 'AGENT'}`"
+                + (
+                    f"; agents: {', '.join(agents)}"
+                    if agents
+                    else ", with AGENT defined under `agents:` in interlock.yaml"
+                ),
+            )
         route = await il.service.put_route(_changed(before, workflow_type, agent, given))
         cap = "any number" if route.max_concurrent is None else f"at most {route.max_concurrent}"
         said = f"Runs of type '{workflow_type}' go to agent '{route.agent_id}', {cap} at once."

@@ -16,8 +16,6 @@ from interlock.domain.run import Instance
 
 if TYPE_CHECKING:
     from interlock.cli.host import Opened
-    from interlock.ports.store import Tx
-    from interlock.service.context import Context
 
 LOOK_SECONDS = 0.1
 WORDS = {
@@ -51,11 +49,7 @@ async def _stop(il: Opened, how: str) -> int:
     if not alive:
         raise Unavailable("no dispatcher is running for this data folder", hint="`interlock up` starts one")
 
-    def ask(tx: Tx, _: Context) -> None:
-        for instance in alive:
-            tx.set_instance_wanted(instance.id, how)
-
-    await il.service.write(ask)
+    await il.service.ask_to_end([instance.id for instance in alive], how)
     pids = ", ".join(str(instance.pid) for instance in alive)
     who = f"The dispatcher (pid {pids})" if len(alive) == 1 else f"{len(alive)} dispatchers (pids {pids})"
     warn(f"{who}: {WORDS[how]}.")

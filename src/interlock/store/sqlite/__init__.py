@@ -1,5 +1,6 @@
 """The SQLite engine."""
 
-from interlock.store.sqlite.engine import DATABASE, SqliteStore
+from interlock.domain.places import DATABASE
+from interlock.store.sqlite.engine import SqliteStore
 
 __all__ = ["DATABASE", "SqliteStore"]

@@ -10,7 +10,6 @@ not hold their time; so does a program without a trio loop.
 
 from __future__ import annotations
 
-import os
 import queue
 import sqlite3
 import threading
@@ -19,21 +18,21 @@ from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
-from urllib.parse import quote_from_bytes
 
 import outcome
 import trio
 
 from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import Conflict, NotFound, Unavailable
+from interlock.domain.places import DATABASE
 from interlock.store.bell import Bell
 from interlock.store.sqlite.errors import meaning
+from interlock.store.sqlite.readonly import is_denied, read_only_access, refusal, uri
 from interlock.store.sqlite.schema import prepare
 from interlock.store.sqlite.transaction import SqliteTx
 
 T = TypeVar("T")
 
-DATABASE = "interlock.db"
 GROUP_LIMIT = 256
 READERS = 4
 BUSY_MS = 10_000
@@ -58,10 +57,10 @@ def _deliver(group: list[_Work[Any]]) -> None:
         trio.lowlevel.reschedule(piece.task, piece.result)
 
 
-def _connect(path: Path, *, writing: bool, busy_ms: int) -> sqlite3.Connection:
-    # mode=rw: a database that is gone is an error, not an empty new one.
-    uri = f"file:{quote_from_bytes(os.fsencode(path.absolute()))}?mode=rw"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
+def _connect(path: Path, *, writing: bool, busy_ms: int, access: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        uri(path, access), uri=True, isolation_level=None, check_same_thread=False, cached_statements=512
+    )
     try:
         connection.execute(f"PRAGMA busy_timeout = {busy_ms:d}")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -100,13 +99,17 @@ class SqliteStore:
     """Durable state in ``interlock.db`` of a data folder; :class:`interlock.ports.store.Store`.
 
     Raises :class:`NotFound` when the folder holds no database and ``create`` is not set, :class:`Unavailable` when it cannot be
-    used. ``busy_ms``: how long to wait for another program that holds the database.
+    used. A folder that cannot be written is opened ``read_only``: questions are answered, whatever writes is Unavailable.
+    ``busy_ms``: how long to wait for another program that holds the database.
     """
 
     def __init__(self, folder: Path, *, create: bool = False, inline: bool = False, busy_ms: int = BUSY_MS) -> None:
         self.folder = folder
         self._busy_ms = busy_ms
         self.path = folder / DATABASE
+        self.read_only = False
+        # mode=rw: a database that is gone is an error, not an empty new one.
+        self._access = "mode=rw"
         if not create and not self.path.exists():
             raise NotFound(
                 f"no Interlock data in {folder}",
@@ -116,8 +119,8 @@ class SqliteStore:
             if create:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._refuse_to_forget()
-            self.migrated_from = prepare(self.path, busy_ms=busy_ms)
-            self._writer = self._connection(writing=True)
+            self.migrated_from = self._prepare(create=create)
+            self._writer = self._connection(writing=not self.read_only)
             self._inode = self.path.stat().st_ino
             self._generation = self._writer.execute(_GENERATION).fetchone()
         except sqlite3.Error as error:
@@ -146,7 +149,7 @@ class SqliteStore:
             self._thread = threading.Thread(target=self._write_loop, name="interlock-writer", daemon=True)
             self._thread.start()
         self._checkpointer = threading.Thread(target=self._checkpoint_loop, name="interlock-checkpoint", daemon=True)
-        if not inline:
+        if not inline and not self.read_only:
             self._checkpointer.start()
 
     def _refuse_to_forget(self) -> None:
@@ -165,7 +168,17 @@ class SqliteStore:
             raise Unavailable("the store is closed", hint="open it again")
 
     def _connection(self, *, writing: bool) -> sqlite3.Connection:
-        return _connect(self.path, writing=writing, busy_ms=self._busy_ms)
+        return _connect(self.path, writing=writing, busy_ms=self._busy_ms, access=self._access)
+
+    def _prepare(self, *, create: bool) -> Path | None:
+        try:
+            return prepare(self.path, busy_ms=self._busy_ms)
+        except (OSError, sqlite3.Error) as error:
+            if create or not is_denied(error):
+                raise
+            self._access = read_only_access(self.path)
+            self.read_only = True
+            return None
 
     # writing
 
@@ -198,6 +211,8 @@ class SqliteStore:
         connection = self._writer
         results: list[outcome.Outcome[Any]] = []
         self._tx.worth_a_ring = False
+        if self.read_only:
+            return [outcome.Error(refusal(self.path)) for _ in works]
         if self._moved():
             gone = Unavailable(
                 f"the database is gone, or another file is in its place ({self.path})",
@@ -496,7 +511,7 @@ class SqliteStore:
                 while (late := self._queue.get_nowait()) is not None:
                     self._answer([late])
         self._checkpointing.set()
-        if not self._inline:
+        if self._checkpointer.is_alive():
             self._checkpointer.join(timeout=5)
         self._writer.close()
         for connection in self._readers:

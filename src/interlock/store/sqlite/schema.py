@@ -19,7 +19,6 @@ from interlock.domain.errors import Unavailable
 from interlock.store.sqlite.triggers import PREFIX, trigger_statements
 
 APPLICATION_ID = 0x494C_4F43  # "ILOC": tells `file` and us whose database this is
-_MIGRATIONS = "interlock.store.sqlite.migrations"
 
 
 def statements(script: str) -> Iterator[str]:
@@ -107,6 +106,25 @@ def _copy(connection: sqlite3.Connection, target: Path) -> None:
         part.unlink(missing_ok=True)
 
 
+def check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Version of the schema in a database. Raises :class:`Unavailable` when it is newer than ours, or no database of ours."""
+    version = schema_version()
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application != APPLICATION_ID and (tables or application):
+        raise Unavailable(
+            f"{path} is a SQLite database, but not one of Interlock",
+            hint="name another folder with --data",
+        )
+    if found > version:
+        raise Unavailable(
+            f"{path} is of version {found}, this Interlock knows up to {version}",
+            hint="upgrade Interlock (nothing was changed)",
+        )
+    return found
+
+
 def prepare(path: Path, *, busy_ms: int = 10_000) -> Path | None:
     """Make the database, or bring it forward. Returns the backup that was made before a migration, if any.
 
@@ -115,19 +133,8 @@ def prepare(path: Path, *, busy_ms: int = 10_000) -> Path | None:
     version = schema_version()
     with _alone(path), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {busy_ms:d}")
-        found = connection.execute("PRAGMA user_version").fetchone()[0]
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        found = check_version(connection, path)
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if application != APPLICATION_ID and (tables or application):
-            raise Unavailable(
-                f"{path} is a SQLite database, but not one of Interlock",
-                hint="name another folder with --data",
-            )
-        if found > version:
-            raise Unavailable(
-                f"{path} is of version {found}, this Interlock knows up to {version}",
-                hint="upgrade Interlock (nothing was changed)",
-            )
         backup: Path | None = None
         # A backup that was put back is in another mode, in which every reader would block every writer.
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":

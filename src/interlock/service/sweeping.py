@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from interlock.domain.run import Run
 from interlock.domain.states import RunState
 from interlock.ports.store import Tx
-from interlock.service import Service
 from interlock.service.context import Context
 from interlock.service.operating import UNFINISHED, cancel
 from interlock.service.reads import Filter
+from interlock.service.service import Service
 
 PAGE = 500
 FAILED = (RunState.FAILED, RunState.TIMED_OUT)
 
 
-async def all_runs(
-    service: Service, *, states: Sequence[str] = (), tag: str | None = None, down_to: int = 0
-) -> list[Run]:
-    """Every run that fits, the newest first; none with a number under ``down_to``."""
-    found: list[Run] = []
-    before: int | None = None
-    while True:
-        page = await service.find(Filter(states=tuple(map(str, states)), tag=tag, before=before, limit=PAGE))
-        found += [run for run in page if run.number >= down_to]
-        if len(page) < PAGE or page[-1].number <= down_to:
-            return found
-        before = page[-1].number
-
-
 async def unfinished(service: Service, *, tag: str | None = None) -> list[Run]:
-    """Every run that has not ended."""
-    return await all_runs(service, states=UNFINISHED, tag=tag)
+    """Every run that has not ended, the newest first."""
+    return await _every(service, UNFINISHED, tag)
 
 
 async def failed_runs(service: Service, *, tag: str | None = None) -> list[Run]:
     """Runs that failed or timed out and have not been run again since, the oldest first."""
-    failed = await all_runs(service, states=FAILED, tag=tag)
-    if not failed:
-        return []
-    later = await all_runs(service, down_to=failed[-1].number)
-    again = {run.retry_of for run in later}
-    return [run for run in reversed(failed) if run.number not in again]
+    failed = await _every(service, FAILED, tag, lambda tx, run: tx.retried_as(run.number) is None)
+    failed.reverse()
+    return failed
+
+
+async def _every(
+    service: Service,
+    states: Sequence[RunState],
+    tag: str | None,
+    fits: Callable[[Tx, Run], bool] = lambda _, __: True,
+) -> list[Run]:
+    found: list[Run] = []
+    before: int | None = None
+    while True:
+        page = Filter(states=tuple(map(str, states)), tag=tag, before=before, limit=PAGE)
+        read, fitting = await service.store.read(lambda tx, page=page: _page(tx, page, fits))  # type: ignore[misc]
+        found += fitting
+        if len(read) < PAGE:
+            return found
+        before = read[-1].number
+
+
+def _page(tx: Tx, page: Filter, fits: Callable[[Tx, Run], bool]) -> tuple[list[Run], list[Run]]:
+    read = tx.find_runs(page)
+    return read, [run for run in read if fits(tx, run)]
 
 
 async def cancel_all(service: Service, chosen: Sequence[Run]) -> list[Run]:
