@@ -25,7 +25,7 @@ def unreadable(run: Run) -> Conflict | None:
         return None
     return Conflict(
         f"its task cannot be read: {run.task.fault}",
-        hint=f"another version of Interlock wrote it, or a person; `interlock cancel #{run.number}` ends it",
+        hint=f"another version of Interlock wrote it, or a person; `interlock cancel {run.number}` ends it",
     )
 
 

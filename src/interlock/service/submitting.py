@@ -190,7 +190,7 @@ def retry(tx: Tx, ctx: Context, run: Run, *, by: str = OPERATOR) -> Run:
     if not run.terminal:
         raise Conflict(
             f"run #{run.number} is {run.state}, not ended",
-            hint=f"it goes on by itself; `interlock why #{run.number}` says what it waits for",
+            hint=f"it goes on by itself; `interlock why {run.number}` says what it waits for",
         )
     needs = tuple(f"#{need.number}" for need in _needs_of_a_retry(tx, ctx, run))
     task = msgspec.structs.replace(run.task, needs=needs, not_before_ms=None, priority=run.base_priority)
@@ -216,7 +216,7 @@ def _needs_of_a_retry(tx: Tx, ctx: Context, run: Run) -> list[Run]:
         elif ctx.settings.on_need_failed is not OnNeedFailed.RUN:
             raise Conflict(
                 f"run #{run.number} needs #{need.number} ({need.task.title}), which ended {need.state}",
-                hint=f"`interlock retry #{need.number}` first, or `interlock retry --failed` for all of them",
+                hint=f"`interlock retry {need.number}` first, or `interlock retry --failed` for all of them",
             )
     return waits_for
 

@@ -54,7 +54,7 @@ async def _forget(il: Opened, ref: str, *, yes: bool) -> int:
     if run.owner in {instance.id for instance in await il.alive()}:
         raise Conflict(
             f"the dispatcher that looks after run #{run.number} is up ({run.owner})",
-            hint=f"`interlock cancel #{run.number}` stops its agent; to declare it gone, `interlock stop --detach` first",
+            hint=f"`interlock cancel {run.number}` stops its agent; to declare it gone, `interlock stop --detach` first",
         )
     warn(f"{run_words(run)} is {run.state}, held by {run.holder}, looked after by {run.owner or 'nobody'}.")
     warn("If its agent still lives, a second one will work on the same task.")
