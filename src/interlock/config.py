@@ -155,11 +155,29 @@ def _of_ours() -> Iterable[Key]:
         "an offer nobody took: withdraw (back to the queue) or fail",
         choices=("withdraw", "fail"),
     )
-    yield _k("budgets.maxLosts", Holds.INT, "budgets.max_losts", "attempts lost in a row before it fails", low=1)
-    yield _k("budgets.maxDefers", Holds.INT, "budgets.max_defers", "deferrals before it fails")
-    yield _k("budgets.maxOffers", Holds.INT, "budgets.max_offers", "offers before onNeverClaimed", low=1)
+    yield _k(
+        "budgets.maxLosts",
+        Holds.INT,
+        "budgets.max_losts",
+        "losses in a row that are tried again; one more fails it",
+        low=1,
+    )
+    yield _k("budgets.maxDefers", Holds.INT, "budgets.max_defers", "deferrals that are waited for; one more fails it")
+    yield _k(
+        "budgets.maxOffers",
+        Holds.INT,
+        "budgets.max_offers",
+        "times that an unclaimed offer is made again before onNeverClaimed",
+        low=1,
+    )
     yield _k("budgets.defaultDefer", duration, "budgets.default_defer_ms", "wait of a deferral without a time")
-    yield _k("leases.local", duration, "leases.local_ms", "a local claim without heartbeat", low=1000)
+    yield _k(
+        "leases.local",
+        duration,
+        "leases.local_ms",
+        "the lease of a local claim, renewed at a third of it; only paces renewals: its lapse moves no local run",
+        low=1000,
+    )
     yield _k("leases.remote", duration, "leases.remote_ms", "a remote claim without heartbeat", low=1000)
     yield _k("leases.grace", duration, "leases.grace_ms", "added before a claim counts as lapsed")
     yield _k("minFreeMemory", Holds.SIZE, "min_free_memory_bytes", "start nothing with less free; 0: off")

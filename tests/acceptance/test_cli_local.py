@@ -205,7 +205,7 @@ def test_why_names_every_reason_with_its_remedy(desk: Any) -> None:
     reasons = json.loads(ok(desk.interlock("why", "2", "--json")))["reasons"]
     assert [reason["kind"] for reason in reasons] == ["need", "not_before", "no_dispatcher"]
     for reason in reasons:
-        assert reason["message"] in text
+        assert reason["message"].partition(": in ")[0] in text
         assert reason["remedy"] in text
     assert "interlock unhold" in ok(desk.interlock("why", "1"))
 
@@ -327,7 +327,7 @@ def test_keys_without_effect_are_named(desk: Any) -> None:
 
 
 def test_no_data_folder(yard: Any) -> None:
-    for arguments in (("ps",), ("add", "x"), ("show", "1"), ("stop",), ("doctor",), ("export",)):
+    for arguments in (("ps",), ("show", "1"), ("stop",), ("doctor",), ("export",)):
         assert "interlock init" in refused(yard.interlock(*arguments), 3)
     assert not (yard.folder / ".interlock").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -253,3 +254,23 @@ def test_two_at_once_share_the_work(yard: Any) -> None:
     both = [yard.start("run", "todo.md", "--agent", NOTE, "-j", "3") for _ in range(2)]
     assert [process.wait(60) for process in both] == [0, 0]
     assert len(yard.did()) == len(set(yard.did())) == 40
+
+
+def test_a_timeout_counts_for_a_configured_agent_too(yard: Any) -> None:
+    yard.write("interlock.yaml", "agents: {slow: {command: sleep 60, timeout: 50m}}\n")
+    yard.write("t.yaml", "- {title: a, agent: slow}\n- {title: b, agent: slow, timeout: 300ms}\n")
+    done = yard.interlock("run", "t.yaml", "--timeout", "400ms")
+    assert done.returncode == 1
+    assert yard.states() == ["timed_out", "timed_out"]
+    assert [json.loads(run["task"])["timeout_ms"] for run in yard.runs()] == [400, 300]
+
+
+def test_a_timeout_reaches_what_was_queued_before(yard: Any) -> None:
+    yard.write("interlock.yaml", "agents: {slow: sleep 60}\n")
+    yard.write("t.yaml", "- {title: a, agent: slow, not_before: in 2s}\n")
+    process = yard.start("run", "t.yaml")
+    yard.until(yard.locks_held, "a dispatcher is up, after the task was queued")
+    process.send_signal(signal.SIGINT)
+    process.wait(30)
+    yard.interlock("run", "t.yaml", "--timeout", "400ms")
+    assert yard.states() == ["timed_out"]

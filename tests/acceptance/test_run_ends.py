@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import signal
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import pexpect
@@ -265,3 +268,27 @@ def test_ctrl_c_leaves_a_daemon_alone(yard: Any) -> None:
     yard.until(lambda: yard.states() == ["completed"] * 4, "the daemon goes on")
     daemon.terminate()
     daemon.wait(60)
+
+
+def test_a_reader_of_errors_that_does_not_read_holds_up_nothing(yard: Any) -> None:
+    """Remarks into a pipe that is full: agents are started and ended, signals are heard."""
+    four(yard)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    for size in (4096, 1):
+        with suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x" * size)
+    os.set_blocking(writing, True)
+    command = [sys.executable, "-m", "interlock", "--verbose", "run", "todo.md", "--agent", WAITING, "-j", "2"]
+    process = subprocess.Popen(command, cwd=yard.folder, stdout=subprocess.DEVNULL, stderr=writing, env=yard.env)
+    try:
+        yard.until(lambda: len(yard.read("began").split()) == 2, "two agents run")
+        process.send_signal(signal.SIGTERM)
+        yard.until(lambda: not yard.agents_alive(), "the agents are stopped")
+        assert process.wait(30) == 143
+    finally:
+        process.kill()
+        os.close(reading)
+        os.close(writing)
+    assert yard.states() == ["queued"] * 4

@@ -18,7 +18,9 @@ from interlock.service.waiting import Surroundings, Waiting
 
 
 def instance(**fields: Any) -> Instance:
-    return Instance(**{"id": OWNER, "host": "here", "pid": 1, "boot_id": "b", "ordinal": 0, "state": "active", **fields})
+    return Instance(
+        **{"id": OWNER, "host": "here", "pid": 1, "boot_id": "b", "ordinal": 0, "state": "active", **fields}
+    )
 
 
 ALIVE = Surroundings(alive=(instance(),))
