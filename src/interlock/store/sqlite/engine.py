@@ -37,6 +37,7 @@ GROUP_LIMIT = 256
 READERS = 4
 BUSY_MS = 10_000
 _GENERATION = "SELECT value FROM meta WHERE key = 'generation'"
+CHECKPOINT_PAUSE_SECONDS = 0.5
 CHECKPOINT_PAGES = 1000
 
 
@@ -144,6 +145,7 @@ class SqliteStore:
         self._queue: queue.SimpleQueue[_Work[Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._checkpointing = threading.Event()
+        self._closing = threading.Event()
         self._closed = False
         if not inline:
             self._thread = threading.Thread(target=self._write_loop, name="interlock-writer", daemon=True)
@@ -433,6 +435,8 @@ class SqliteStore:
                     if self._closed:
                         break
                     self._checkpoint(connection)
+                    # The WAL file keeps its size: without a pause every further commit would have one of its own.
+                    self._closing.wait(CHECKPOINT_PAUSE_SECONDS)
         except sqlite3.Error:
             # The writer meets the same trouble and reports it; the next start moves the pages.
             return
@@ -510,6 +514,7 @@ class SqliteStore:
                 # Who came from another thread at the very end must not wait for ever.
                 while (late := self._queue.get_nowait()) is not None:
                     self._answer([late])
+        self._closing.set()
         self._checkpointing.set()
         if self._checkpointer.is_alive():
             self._checkpointer.join(timeout=5)
