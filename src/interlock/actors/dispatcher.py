@@ -31,6 +31,7 @@ VIGIL_SECONDS = 5.0
 ASLEEP_MS = 12_000
 ROUND = 32
 SMALL_ROUND = 4
+SETTLE_SECONDS = 0.2
 FIT_FOR_MS = 2000
 """How long the finding that an agent can be started holds."""
 
@@ -143,6 +144,7 @@ class Dispatcher:
             ordinal=self._lock.ordinal if self._lock is not None else 0,
             state=str(self.state),
             scope=self.scope,
+            total=self.around.settings.limits.total,
             started_ms=now,
             version=self._version,
         )
@@ -261,6 +263,8 @@ class Dispatcher:
         while True:
             held = await self._look_at_brakes()
             if held is None and await self.dispatch_once(actors):
+                if self.around.settings.min_free_memory_bytes:
+                    await trio.sleep(SETTLE_SECONDS)
                 continue
             pause = LOOK_AGAIN_SECONDS if held is not None else self.around.settings.poll_ms / 1000
             with trio.move_on_after(pause):

@@ -205,6 +205,7 @@ class Brake(StrEnum):
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """A dispatcher process. ``id`` is stable for host and data folder (and ordinal); its lock file is held while it lives.
 
+    ``total``: how many runs it lets be active at once, all together (``interlock run --concurrency`` is its own).
     ``note``: what holds its dispatching back, as :meth:`Brake.note` writes it; None: nothing does.
     """
 
@@ -216,6 +217,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     scope: str | None = None
     wanted: str | None = None
+    total: int | None = None
     started_ms: int = 0
     version: str = ""
     note: str | None = None

@@ -196,7 +196,7 @@ class Waiting:
         ):
             yield self._time(run, run.not_before_ms)
         if run.state is RunState.QUEUED:
-            full = saturated(slot_keys(run.task, agent, self._settings), self._used, self._around.caps)
+            full = saturated(slot_keys(run.task, agent, self._settings), self._used, self._caps(run.batch))
             # The narrowest one says most: all slots together are full nearly always.
             for limit in sorted(full, key=lambda limit: (limit.cap > 0, limit.key == GLOBAL, limit.cap)):
                 yield self._limit(limit)
@@ -256,6 +256,15 @@ class Waiting:
             until_ms=until_ms,
             details={"not_before_ms": until_ms, "why": run.not_before_why},
         )
+
+    def _caps(self, batch: str | None) -> dict[str, int]:
+        """The limits in force; of all together, that of the dispatchers which look after the run (`run -j` has its own)."""
+        totals = [
+            instance.total
+            for instance in self._surroundings.alive
+            if instance.scope in (None, batch) and instance.total is not None
+        ]
+        return {**self._around.caps, GLOBAL: max(totals)} if totals else dict(self._around.caps)
 
     def _limit(self, full: Saturated) -> Wait:
         if full.key not in self._limits:

@@ -242,7 +242,7 @@ SELECT {instance} FROM instances ORDER BY ordinal, id;
 -- name: put_instance
 INSERT INTO instances ({instance}) VALUES ({instance_values})
 ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, boot_id = excluded.boot_id,
-  ordinal = excluded.ordinal, state = excluded.state, scope = excluded.scope, wanted = excluded.wanted,
+  ordinal = excluded.ordinal, state = excluded.state, scope = excluded.scope, wanted = excluded.wanted, total = excluded.total,
   started_ms = excluded.started_ms, version = excluded.version, note = excluded.note;
 
 -- name: set_instance_wanted

@@ -47,6 +47,7 @@ CREATE TABLE instances (
   state      TEXT NOT NULL,
   scope      TEXT,
   wanted     TEXT,
+  total      INTEGER,
   started_ms INTEGER NOT NULL,
   version    TEXT NOT NULL,
   note       TEXT
