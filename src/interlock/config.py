@@ -175,7 +175,7 @@ def _of_ours() -> Iterable[Key]:
         "leases.local",
         duration,
         "leases.local_ms",
-        "the lease of a local claim, renewed at a third of it; only paces renewals: its lapse moves no local run",
+        "lease of a local claim: only paces its renewal",
         low=1000,
     )
     yield _k("leases.remote", duration, "leases.remote_ms", "a remote claim without heartbeat", low=1000)
