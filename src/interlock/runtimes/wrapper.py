@@ -86,7 +86,11 @@ def read_line(path: Path) -> bytes | None:
 def read_exit(files: AttemptFiles) -> int | None:
     """The agent's exit status, 0..255; None when it left none."""
     line = read_line(files.exit)
-    return int(line) if line is not None and line.isdigit() else None
+    if line is None or not line.isdigit() or len(line) > 3:
+        return None
+    status = int(line)
+    # For signal n most shells say 128 + n, ksh93 says 256 + n, yash 384 + n.
+    return status if status < 256 else 128 + status % 128
 
 
 def read_identity(files: AttemptFiles) -> ProcessIdentity | InProcess | None:
