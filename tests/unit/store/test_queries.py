@@ -28,7 +28,6 @@ HOT = [
     "run_by_unique_key",
     "batch_latest",
     "live_runs",
-    "live_runs_owned",
     "claimed_by",
     "stopping",
     "lane_head",
@@ -44,7 +43,7 @@ HOT = [
     "queued_after",
 ]
 
-SORTED = {"live_runs", "live_runs_owned"}
+SORTED = {"live_runs"}
 """These sort the runs that are active, of three states or two: no more than the limits let in."""
 
 
@@ -126,7 +125,6 @@ STEPS = 40
         ("run_by_unique_key", ("key1000",), 0),
         ("batch_latest", ("batch1", "task1000"), 1),
         ("live_runs", (), 15),
-        ("live_runs_owned", ("me",), 10),
         ("claimed_by", ("me",), 10),
         ("stopping", ("me",), 3),
         ("lane_head", (2,), 1),

@@ -17,7 +17,6 @@ HOT = [
     "batch_latest",
     "batch_runs",
     "live_runs",
-    "live_runs_owned",
     "renew_owned",
     "quarantine",
     "stopping",
@@ -53,7 +52,6 @@ HOT = [
 ]
 FEW = {
     "live_runs": "active runs are no more than the limits allow",
-    "live_runs_owned": "the same",
     "offers_pull": "the same",
     "slot_holders": "the same",
     "batch_runs": "a backlog, which its author wrote",

@@ -30,9 +30,6 @@ SELECT {run} FROM runs WHERE batch = ? ORDER BY number;
 -- Dispatched, claimed, running.
 SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('dispatched', 'claimed', 'running') ORDER BY number;
 
--- name: live_runs_owned
-SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ? ORDER BY number;
-
 -- name: renew_owned
 -- No local claim is due by its lease, so nothing else follows from it.
 UPDATE runs SET lease_expires_ms = ?1, updated_ms = ?2

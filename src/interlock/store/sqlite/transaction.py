@@ -113,9 +113,6 @@ class SqliteTx:
     def live_runs(self) -> list[Run]:
         return self._runs("live_runs")
 
-    def live_runs_owned(self, owner: str) -> list[Run]:
-        return self._runs("live_runs_owned", owner)
-
     def renew_owned(self, owner: str, lease_expires_ms: int, now_ms: int) -> int:
         return self._do("renew_owned", lease_expires_ms, now_ms, owner)
 
