@@ -231,6 +231,7 @@ async def _finish(opened: Opened, request: Request, running: Running, began_ms: 
         ok=batch.succeeded,
         exit_status=running.exit_status,
         waits=waits,
+        worked_ms=await service.worked_ms(numbers),
         next_steps=ending.next_steps(batch, how=how) if request.next_steps else (),
     )
     if request.as_json:

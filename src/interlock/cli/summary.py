@@ -46,7 +46,9 @@ def word(state: RunState) -> str:
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of `interlock run`. ``waits``: why runs that have not ended did not, by number."""
+    """The end of `interlock run`. By number: ``waits``, why runs that have not ended did not, and ``worked_ms``, how long
+    agents worked on them.
+    """
 
     name: str
     batch: Batch
@@ -54,6 +56,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     exit_status: int
     waits: dict[int, list[Wait]]
+    worked_ms: dict[int, int]
     next_steps: Sequence[str] = ()
 
 
@@ -76,7 +79,7 @@ def totals(batch: Batch) -> str:
 
 def as_text(summary: Summary, runs: Sequence[Run], columns: int, *, color: bool) -> str:
     """The table of ``runs``, the totals, and what to do next."""
-    rows = [(f"#{run.number}", word(run.state), str(run.fence or "-"), _took(run)) for run in runs]
+    rows = [(f"#{run.number}", word(run.state), str(run.fence or "-"), _took(summary, run)) for run in runs]
     heads = ("run", "state", "tries", "took")
     widths = [max([len(head), *(len(row[index]) for row in rows)]) for index, head in enumerate(heads)]
     fixed = sum(widths) + 2 * len(widths)
@@ -125,7 +128,7 @@ def as_data(summary: Summary, runs: Sequence[Run]) -> dict[str, Any]:
                 "title": run.task.title,
                 "state": str(run.state),
                 "attempts": run.fence,
-                "took_ms": run.spent_ms,
+                "took_ms": summary.worked_ms.get(run.number, 0),
                 "reason": run.reason,
                 "message": run.message,
                 "result": run.result,
@@ -152,8 +155,8 @@ def _reasons(summary: Summary, columns: int) -> list[str]:
     return lines
 
 
-def _took(run: Run) -> str:
-    return span(run.spent_ms) if run.fence else "-"
+def _took(summary: Summary, run: Run) -> str:
+    return span(summary.worked_ms.get(run.number, 0)) if run.fence else "-"
 
 
 def _message(summary: Summary, run: Run) -> str:

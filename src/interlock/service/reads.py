@@ -69,6 +69,14 @@ def _needs(tx: Tx, run: Run) -> list[Need]:
     return found
 
 
+def worked_ms(tx: Tx, ctx: Context, numbers: Sequence[int]) -> dict[int, int]:
+    """Milliseconds under claims, by run: what a person calls how long it took (a deadline leaves downtime out)."""
+    return {
+        number: sum((attempt.ended_ms or ctx.now_ms) - attempt.claimed_ms for attempt in tx.attempts(number))
+        for number in numbers
+    }
+
+
 class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
     """A slot key: how many are taken, how many there are (None: not limited), by which runs."""
 

@@ -334,6 +334,10 @@ class Service:
         """The runs of a batch, the oldest first."""
         return await self.store.read(lambda tx: tx.batch_runs(batch))
 
+    async def worked_ms(self, numbers: Sequence[int]) -> dict[int, int]:
+        """How long agents worked on runs, all attempts together, downtime of the dispatcher included."""
+        return await self.read(lambda tx, ctx: reads.worked_ms(tx, ctx, numbers))
+
     async def events(self, after: int, limit: int = 1000) -> list[Event]:
         """The event log behind a sequence number."""
         return await self.store.read(lambda tx: tx.events_after(after, limit))

@@ -297,3 +297,11 @@ def test_numbers(yard: Yard) -> None:
     assert stats.per_hour == 3
     yard.now += 3_600_001
     assert yard.ask(reads.stats, 3_600_000).attempts == 0
+
+
+def test_how_long_it_took_counts_every_attempt_and_the_downtime(yard: Yard) -> None:
+    claim = yard.running()
+    yard.now += 1000
+    yard.do(lambda tx, _: tx.shift_deadlines(400))
+    yard.end(claim, OutcomeKind.FAILED)
+    assert yard.ask(reads.worked_ms, [claim.run]) == {claim.run: 1000}
