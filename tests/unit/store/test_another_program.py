@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -113,9 +115,13 @@ def test_of_all_pairs_of_attempt_states_the_file_takes_what_the_machine_has(raw:
 def test_class_table_and_triggers_speak_of_the_same_pairs(table: Table[Any], machine: Any) -> None:
     drawn = {(s.value, t.target.value) for s in machine.states for t in s.transitions if s.value != t.target.value}
     assert {(str(s), str(t)) for s, t in table.pairs} == drawn
-    (guard,) = [sql for sql in trigger_statements() if f"interlock_{table.noun}s_move " in sql]
-    for source, target in product(table.states, table.states):
-        assert (f"('{source}', '{target}')" in guard) == ((source, target) in table.pairs)
+    (guard,) = [sql for sql in trigger_statements() if f"interlock_{table.noun}s_changed " in sql]
+    (legal,) = re.findall(r"^WHEN NEW.state IS NOT OLD.state AND NOT (.*) THEN", guard, re.MULTILINE)
+    question = legal.replace("OLD.state", ":source").replace("NEW.state", ":target")
+    with closing(sqlite3.connect(":memory:")) as asked:
+        for source, target in product(table.states, table.states):
+            (answer,) = asked.execute(f"SELECT {question}", {"source": source, "target": target}).fetchone()
+            assert bool(answer) == ((source, target) in table.pairs)
 
 
 def test_the_ways_used_here_are_complete() -> None:

@@ -201,7 +201,7 @@ def test_a_folder_of_any_name(tmp_path: Path, name: str, monkeypatch: pytest.Mon
 
 def test_triggers_are_renewed_when_the_machines_differ(path: Path) -> None:
     with opened(path) as raw:
-        raw.execute("DROP TRIGGER interlock_runs_move")
+        raw.execute("DROP TRIGGER interlock_runs_changed")
         raw.execute("DROP TRIGGER interlock_runs_kept")
         raw.execute("CREATE TRIGGER interlock_runs_kept BEFORE DELETE ON runs BEGIN SELECT 1; END")
         raw.execute("CREATE TRIGGER interlock_of_old BEFORE DELETE ON meta BEGIN SELECT RAISE(ABORT, 'old'); END")

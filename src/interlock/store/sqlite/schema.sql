@@ -205,44 +205,35 @@ CREATE UNIQUE INDEX runs_unique_key ON runs (unique_key) WHERE unique_key IS NOT
 CREATE INDEX slots_by_key ON slots (key, run);
 
 CREATE TRIGGER interlock_attempts_born BEFORE INSERT ON attempts
-WHEN NEW.state <> 'preparing' OR NEW.ended_ms IS NOT NULL OR EXISTS (SELECT 1 FROM attempts WHERE run = NEW.run AND (fence = NEW.fence OR ended_ms IS NULL OR (NEW.request_id IS NOT NULL AND request_id = NEW.request_id))) OR NOT EXISTS (SELECT 1 FROM runs WHERE number = NEW.run AND fence = NEW.fence AND state = 'claimed')
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: an attempt starts with a claim, once'); END;
+BEGIN SELECT CASE
+WHEN NEW.state <> 'preparing' OR NEW.ended_ms IS NOT NULL OR EXISTS (SELECT 1 FROM attempts WHERE run = NEW.run AND (fence = NEW.fence OR ended_ms IS NULL OR (NEW.request_id IS NOT NULL AND request_id = NEW.request_id))) OR NOT EXISTS (SELECT 1 FROM runs WHERE number = NEW.run AND fence = NEW.fence AND state = 'claimed') THEN RAISE(ABORT, 'illegal_transition: an attempt starts with a claim, once') END; END;
 
-CREATE TRIGGER interlock_attempts_ended BEFORE UPDATE OF state, ended_ms ON attempts
-WHEN (NEW.ended_ms IS NOT NULL) <> (NEW.state IN ('blocked', 'cancelled', 'deferred', 'failed', 'interrupted', 'lapsed', 'lost', 'stalled', 'succeeded', 'timed_out'))
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: an attempt has an end when its state says so'); END;
-
-CREATE TRIGGER interlock_attempts_final BEFORE UPDATE ON attempts
-WHEN OLD.ended_ms IS NOT NULL
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: an attempt that has ended is final'); END;
-
-CREATE TRIGGER interlock_attempts_identity BEFORE UPDATE OF run, fence, request_id ON attempts
-WHEN NEW.run IS NOT OLD.run OR NEW.fence IS NOT OLD.fence OR NEW.request_id IS NOT OLD.request_id
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: the identity of an attempt never changes'); END;
+CREATE TRIGGER interlock_attempts_changed BEFORE UPDATE ON attempts
+BEGIN SELECT CASE
+WHEN OLD.ended_ms IS NOT NULL THEN RAISE(ABORT, 'illegal_transition: an attempt that has ended is final')
+WHEN NEW.run IS NOT OLD.run OR NEW.fence IS NOT OLD.fence OR NEW.request_id IS NOT OLD.request_id THEN RAISE(ABORT, 'illegal_transition: the identity of an attempt never changes')
+WHEN NEW.state IS NOT OLD.state AND NOT ((OLD.state = 'asking' AND (NEW.state = 'blocked' OR NEW.state = 'cancelled' OR NEW.state = 'deferred' OR NEW.state = 'failed' OR NEW.state = 'finishing' OR NEW.state = 'interrupted' OR NEW.state = 'lapsed' OR NEW.state = 'lost' OR NEW.state = 'stalled' OR NEW.state = 'succeeded' OR NEW.state = 'timed_out' OR NEW.state = 'working')) OR (OLD.state = 'finishing' AND (NEW.state = 'blocked' OR NEW.state = 'cancelled' OR NEW.state = 'deferred' OR NEW.state = 'failed' OR NEW.state = 'interrupted' OR NEW.state = 'lapsed' OR NEW.state = 'lost' OR NEW.state = 'stalled' OR NEW.state = 'succeeded' OR NEW.state = 'timed_out')) OR (OLD.state = 'launching' AND (NEW.state = 'blocked' OR NEW.state = 'cancelled' OR NEW.state = 'deferred' OR NEW.state = 'failed' OR NEW.state = 'finishing' OR NEW.state = 'interrupted' OR NEW.state = 'lapsed' OR NEW.state = 'lost' OR NEW.state = 'stalled' OR NEW.state = 'succeeded' OR NEW.state = 'timed_out' OR NEW.state = 'working')) OR (OLD.state = 'preparing' AND (NEW.state = 'blocked' OR NEW.state = 'cancelled' OR NEW.state = 'deferred' OR NEW.state = 'failed' OR NEW.state = 'finishing' OR NEW.state = 'interrupted' OR NEW.state = 'lapsed' OR NEW.state = 'lost' OR NEW.state = 'prompting' OR NEW.state = 'stalled' OR NEW.state = 'succeeded' OR NEW.state = 'timed_out' OR NEW.state = 'working')) OR (OLD.state = 'prompting' AND (NEW.state = 'blocked' OR NEW.state = 'cancelled' OR NEW.state = 'deferred' OR NEW.state = 'failed' OR NEW.state = 'finishing' OR NEW.state = 'interrupted' OR NEW.state = 'lapsed' OR NEW.state = 'launching' OR NEW.state = 'lost' OR NEW.state = 'stalled' OR NEW.state = 'succeeded' OR NEW.state = 'timed_out' OR NEW.state = 'working')) OR (OLD.state = 'working' AND (NEW.state = 'asking' OR NEW.state = 'blocked' OR NEW.state = 'cancelled' OR NEW.state = 'deferred' OR NEW.state = 'failed' OR NEW.state = 'finishing' OR NEW.state = 'interrupted' OR NEW.state = 'lapsed' OR NEW.state = 'lost' OR NEW.state = 'stalled' OR NEW.state = 'succeeded' OR NEW.state = 'timed_out'))) THEN RAISE(ABORT, 'illegal_transition: the machine has no such move')
+WHEN (NEW.ended_ms IS NOT NULL) <> (NEW.state = 'blocked' OR NEW.state = 'cancelled' OR NEW.state = 'deferred' OR NEW.state = 'failed' OR NEW.state = 'interrupted' OR NEW.state = 'lapsed' OR NEW.state = 'lost' OR NEW.state = 'stalled' OR NEW.state = 'succeeded' OR NEW.state = 'timed_out') THEN RAISE(ABORT, 'illegal_transition: an attempt has an end when its state says so') END; END;
 
 CREATE TRIGGER interlock_attempts_kept BEFORE DELETE ON attempts
-WHEN EXISTS (SELECT 1 FROM runs WHERE number = OLD.run)
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: an attempt stays as long as its run'); END;
-
-CREATE TRIGGER interlock_attempts_move BEFORE UPDATE OF state ON attempts
-WHEN NEW.state <> OLD.state AND (OLD.state, NEW.state) NOT IN (VALUES ('asking', 'blocked'), ('asking', 'cancelled'), ('asking', 'deferred'), ('asking', 'failed'), ('asking', 'finishing'), ('asking', 'interrupted'), ('asking', 'lapsed'), ('asking', 'lost'), ('asking', 'stalled'), ('asking', 'succeeded'), ('asking', 'timed_out'), ('asking', 'working'), ('finishing', 'blocked'), ('finishing', 'cancelled'), ('finishing', 'deferred'), ('finishing', 'failed'), ('finishing', 'interrupted'), ('finishing', 'lapsed'), ('finishing', 'lost'), ('finishing', 'stalled'), ('finishing', 'succeeded'), ('finishing', 'timed_out'), ('launching', 'blocked'), ('launching', 'cancelled'), ('launching', 'deferred'), ('launching', 'failed'), ('launching', 'finishing'), ('launching', 'interrupted'), ('launching', 'lapsed'), ('launching', 'lost'), ('launching', 'stalled'), ('launching', 'succeeded'), ('launching', 'timed_out'), ('launching', 'working'), ('preparing', 'blocked'), ('preparing', 'cancelled'), ('preparing', 'deferred'), ('preparing', 'failed'), ('preparing', 'finishing'), ('preparing', 'interrupted'), ('preparing', 'lapsed'), ('preparing', 'lost'), ('preparing', 'prompting'), ('preparing', 'stalled'), ('preparing', 'succeeded'), ('preparing', 'timed_out'), ('preparing', 'working'), ('prompting', 'blocked'), ('prompting', 'cancelled'), ('prompting', 'deferred'), ('prompting', 'failed'), ('prompting', 'finishing'), ('prompting', 'interrupted'), ('prompting', 'lapsed'), ('prompting', 'launching'), ('prompting', 'lost'), ('prompting', 'stalled'), ('prompting', 'succeeded'), ('prompting', 'timed_out'), ('prompting', 'working'), ('working', 'asking'), ('working', 'blocked'), ('working', 'cancelled'), ('working', 'deferred'), ('working', 'failed'), ('working', 'finishing'), ('working', 'interrupted'), ('working', 'lapsed'), ('working', 'lost'), ('working', 'stalled'), ('working', 'succeeded'), ('working', 'timed_out'))
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: the machine has no such move'); END;
+BEGIN SELECT CASE
+WHEN EXISTS (SELECT 1 FROM runs WHERE number = OLD.run) THEN RAISE(ABORT, 'illegal_transition: an attempt stays as long as its run') END; END;
 
 CREATE TRIGGER interlock_events_fixed BEFORE UPDATE ON run_events
-WHEN 1
-BEGIN SELECT RAISE(ABORT, 'conflict: an event never changes'); END;
+BEGIN SELECT CASE
+WHEN 1 THEN RAISE(ABORT, 'conflict: an event never changes') END; END;
 
 CREATE TRIGGER interlock_events_kept BEFORE DELETE ON run_events
-WHEN EXISTS (SELECT 1 FROM runs WHERE number = OLD.run)
-BEGIN SELECT RAISE(ABORT, 'conflict: an event stays as long as its run'); END;
+BEGIN SELECT CASE
+WHEN EXISTS (SELECT 1 FROM runs WHERE number = OLD.run) THEN RAISE(ABORT, 'conflict: an event stays as long as its run') END; END;
 
 CREATE TRIGGER interlock_events_last AFTER INSERT ON run_events
-WHEN NEW.seq < 1 OR EXISTS (SELECT 1 FROM run_events WHERE seq > NEW.seq)
-BEGIN SELECT RAISE(ABORT, 'conflict: an event goes to the end of the log'); END;
+BEGIN SELECT CASE
+WHEN NEW.seq < 1 OR EXISTS (SELECT 1 FROM run_events WHERE seq > NEW.seq) THEN RAISE(ABORT, 'conflict: an event goes to the end of the log') END; END;
 
 CREATE TRIGGER interlock_events_once BEFORE INSERT ON run_events
-WHEN EXISTS (SELECT 1 FROM run_events WHERE seq = NEW.seq)
-BEGIN SELECT RAISE(ABORT, 'conflict: an event is written once'); END;
+BEGIN SELECT CASE
+WHEN EXISTS (SELECT 1 FROM run_events WHERE seq = NEW.seq) THEN RAISE(ABORT, 'conflict: an event is written once') END; END;
 
 CREATE TRIGGER interlock_lanes_ready AFTER UPDATE OF ready, priority, score, lane ON runs
 WHEN NEW.ready = 1 OR (OLD.ready = 1 AND OLD.number = (SELECT head_number FROM lanes WHERE id = OLD.lane)) BEGIN
@@ -253,36 +244,23 @@ CREATE TRIGGER interlock_lanes_ready_born AFTER INSERT ON runs WHEN NEW.ready = 
 UPDATE lanes SET head_number = NEW.number, head_priority = NEW.priority, head_score = NEW.score WHERE id = NEW.lane AND (head_number IS NULL OR NEW.priority > head_priority OR (NEW.priority = head_priority AND (NEW.score > head_score OR (NEW.score = head_score AND NEW.number < head_number)))); END;
 
 CREATE TRIGGER interlock_runs_born BEFORE INSERT ON runs
-WHEN NEW.state <> 'queued' OR NEW.fence <> 0 OR EXISTS (SELECT 1 FROM runs WHERE id = NEW.id OR number = NEW.number) OR (NEW.unique_key IS NOT NULL AND EXISTS (SELECT 1 FROM runs WHERE unique_key = NEW.unique_key AND ended_ms IS NULL))
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: a run starts queued, once'); END;
+BEGIN SELECT CASE
+WHEN NEW.state <> 'queued' OR NEW.fence <> 0 OR EXISTS (SELECT 1 FROM runs WHERE number = NEW.number) OR EXISTS (SELECT 1 FROM runs WHERE id = NEW.id) OR (NEW.unique_key IS NOT NULL AND EXISTS (SELECT 1 FROM runs WHERE unique_key = NEW.unique_key AND ended_ms IS NULL)) THEN RAISE(ABORT, 'illegal_transition: a run starts queued, once') END; END;
 
-CREATE TRIGGER interlock_runs_fence BEFORE UPDATE OF fence, state ON runs
-WHEN NEW.fence NOT IN (OLD.fence, OLD.fence + 1) OR (OLD.state = 'dispatched' AND NEW.state = 'claimed') <> (NEW.fence = OLD.fence + 1)
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: the fence grows by one with a claim, and only then'); END;
-
-CREATE TRIGGER interlock_runs_identity BEFORE UPDATE ON runs
-WHEN NEW.number IS NOT OLD.number OR NEW.id IS NOT OLD.id OR NEW.unique_key IS NOT OLD.unique_key OR NEW.created_ms IS NOT OLD.created_ms
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: the identity of a run never changes'); END;
+CREATE TRIGGER interlock_runs_changed BEFORE UPDATE ON runs
+BEGIN SELECT CASE
+WHEN OLD.ended_ms IS NOT NULL THEN RAISE(ABORT, 'illegal_transition: a terminal run is final')
+WHEN NEW.number IS NOT OLD.number OR NEW.id IS NOT OLD.id OR NEW.unique_key IS NOT OLD.unique_key OR NEW.created_ms IS NOT OLD.created_ms THEN RAISE(ABORT, 'illegal_transition: the identity of a run never changes')
+WHEN NEW.state IS NOT OLD.state AND NOT ((OLD.state = 'blocked' AND (NEW.state = 'cancelled' OR NEW.state = 'completed' OR NEW.state = 'failed' OR NEW.state = 'queued')) OR (OLD.state = 'claimed' AND (NEW.state = 'blocked' OR NEW.state = 'cancelled' OR NEW.state = 'completed' OR NEW.state = 'dispatched' OR NEW.state = 'failed' OR NEW.state = 'queued' OR NEW.state = 'running' OR NEW.state = 'timed_out')) OR (OLD.state = 'dispatched' AND (NEW.state = 'cancelled' OR NEW.state = 'claimed' OR NEW.state = 'completed' OR NEW.state = 'failed' OR NEW.state = 'queued' OR NEW.state = 'timed_out')) OR (OLD.state = 'queued' AND (NEW.state = 'cancelled' OR NEW.state = 'completed' OR NEW.state = 'dispatched' OR NEW.state = 'failed')) OR (OLD.state = 'running' AND (NEW.state = 'blocked' OR NEW.state = 'cancelled' OR NEW.state = 'completed' OR NEW.state = 'dispatched' OR NEW.state = 'failed' OR NEW.state = 'queued' OR NEW.state = 'timed_out'))) THEN RAISE(ABORT, 'illegal_transition: the machine has no such move')
+WHEN NEW.fence IS NOT OLD.fence + (OLD.state = 'dispatched' AND NEW.state = 'claimed') THEN RAISE(ABORT, 'illegal_transition: the fence grows by one with a claim, and only then') END; END;
 
 CREATE TRIGGER interlock_runs_kept BEFORE DELETE ON runs
-WHEN OLD.ended_ms IS NULL
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: only a terminal run may be deleted'); END;
-
-CREATE TRIGGER interlock_runs_move BEFORE UPDATE OF state ON runs
-WHEN NEW.state <> OLD.state AND (OLD.state, NEW.state) NOT IN (VALUES ('blocked', 'cancelled'), ('blocked', 'completed'), ('blocked', 'failed'), ('blocked', 'queued'), ('claimed', 'blocked'), ('claimed', 'cancelled'), ('claimed', 'completed'), ('claimed', 'dispatched'), ('claimed', 'failed'), ('claimed', 'queued'), ('claimed', 'running'), ('claimed', 'timed_out'), ('dispatched', 'cancelled'), ('dispatched', 'claimed'), ('dispatched', 'completed'), ('dispatched', 'failed'), ('dispatched', 'queued'), ('dispatched', 'timed_out'), ('queued', 'cancelled'), ('queued', 'completed'), ('queued', 'dispatched'), ('queued', 'failed'), ('running', 'blocked'), ('running', 'cancelled'), ('running', 'completed'), ('running', 'dispatched'), ('running', 'failed'), ('running', 'queued'), ('running', 'timed_out'))
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: the machine has no such move'); END;
+BEGIN SELECT CASE
+WHEN OLD.ended_ms IS NULL THEN RAISE(ABORT, 'illegal_transition: only a terminal run may be deleted') END; END;
 
 CREATE TRIGGER interlock_runs_numbered AFTER INSERT ON runs
-WHEN NEW.number < 1
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: numbers of runs start at 1'); END;
-
-CREATE TRIGGER interlock_runs_state_known BEFORE UPDATE OF state ON runs
-WHEN NEW.state NOT IN ('blocked', 'cancelled', 'claimed', 'completed', 'dispatched', 'failed', 'queued', 'running', 'timed_out')
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: no such state'); END;
-
-CREATE TRIGGER interlock_runs_terminal BEFORE UPDATE ON runs
-WHEN OLD.ended_ms IS NOT NULL
-BEGIN SELECT RAISE(ABORT, 'illegal_transition: a terminal run is final'); END;
+BEGIN SELECT CASE
+WHEN NEW.number < 1 THEN RAISE(ABORT, 'illegal_transition: numbers of runs start at 1') END; END;
 
 CREATE TRIGGER interlock_slots_count_freed AFTER DELETE ON slots BEGIN
 UPDATE slot_counts SET used = used - 1 WHERE key = OLD.key; END;
@@ -291,17 +269,17 @@ CREATE TRIGGER interlock_slots_count_taken AFTER INSERT ON slots BEGIN
 INSERT INTO slot_counts (key, used) VALUES (NEW.key, 1) ON CONFLICT (key) DO UPDATE SET used = used + 1; END;
 
 CREATE TRIGGER interlock_slots_fixed BEFORE UPDATE ON slots
-WHEN 1
-BEGIN SELECT RAISE(ABORT, 'conflict: a slot is taken or freed, never changed'); END;
+BEGIN SELECT CASE
+WHEN 1 THEN RAISE(ABORT, 'conflict: a slot is taken or freed, never changed') END; END;
 
 CREATE TRIGGER interlock_slots_freed AFTER UPDATE OF state ON runs
-WHEN OLD.state IN ('claimed', 'dispatched', 'running') AND NEW.state NOT IN ('claimed', 'dispatched', 'running')
+WHEN (OLD.state = 'claimed' OR OLD.state = 'dispatched' OR OLD.state = 'running') AND NOT (NEW.state = 'claimed' OR NEW.state = 'dispatched' OR NEW.state = 'running')
 BEGIN DELETE FROM slots WHERE run = NEW.number; END;
 
 CREATE TRIGGER interlock_slots_kept BEFORE DELETE ON slots
-WHEN OLD.key NOT GLOB 'agent:*' AND EXISTS (SELECT 1 FROM runs WHERE number = OLD.run AND state IN ('claimed', 'dispatched', 'running'))
-BEGIN SELECT RAISE(ABORT, 'conflict: a run keeps its slots as long as it is active'); END;
+BEGIN SELECT CASE
+WHEN OLD.key NOT GLOB 'agent:*' AND EXISTS (SELECT 1 FROM runs WHERE number = OLD.run AND (state = 'claimed' OR state = 'dispatched' OR state = 'running')) THEN RAISE(ABORT, 'conflict: a run keeps its slots as long as it is active') END; END;
 
 CREATE TRIGGER interlock_slots_taken BEFORE INSERT ON slots
-WHEN EXISTS (SELECT 1 FROM slots WHERE run = NEW.run AND key = NEW.key) OR NOT EXISTS (SELECT 1 FROM runs WHERE number = NEW.run AND state IN ('claimed', 'dispatched', 'running'))
-BEGIN SELECT RAISE(ABORT, 'conflict: a slot is taken once, by an active run'); END;
+BEGIN SELECT CASE
+WHEN EXISTS (SELECT 1 FROM slots WHERE run = NEW.run AND key = NEW.key) OR NOT EXISTS (SELECT 1 FROM runs WHERE number = NEW.run AND (state = 'claimed' OR state = 'dispatched' OR state = 'running')) THEN RAISE(ABORT, 'conflict: a slot is taken once, by an active run') END; END;
