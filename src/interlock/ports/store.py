@@ -4,10 +4,12 @@ Contract (the tests in ``tests/unit/store`` hold the engine to it):
 
 * ``write(work)`` runs ``work(tx)`` alone: no other writer, of this process or another, sees the database change under it. It
   returns after the commit is on disk. What ``work`` raises undoes all that it did and is raised to the caller; the work of
-  others that shared the commit is not touched. ``work`` may run on another thread and must not block on anything.
+  others that shared the commit is not touched. ``work`` may run on another thread and must not block on anything; it may run
+  more than once, and is committed once.
 * ``read(work)`` runs ``work(tx)`` on one snapshot; writing in it is an error.
 * A store that cannot serve (busy, full, read-only, corrupt) raises :class:`~interlock.domain.errors.Unavailable`; nothing of that
   write is kept.
+* ``peek(work)`` answers at once. Each statement in it sees what is committed when it runs.
 * ``changes()`` gives one hint or more after every commit that wrote an event or called ``Tx.hint``, of this process or another.
   Hints may be joined and may be spurious.
 """
@@ -17,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from interlock.domain.run import AgentHealth, Attempt, Event, Instance, Lane, Route, Run
 from interlock.domain.settings import Agent
@@ -50,6 +54,33 @@ class Undone(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """What commits may be of interest for; a hint, like every wake-up.
+
+    ``may_start``: something may start that could not before. ``due_ms``: the earliest deadline that was set. ``stops``: a live
+    agent is to be stopped. ``commands``: another process left a command for a dispatcher.
+    """
+
+    may_start: bool = False
+    due_ms: int | None = None
+    stops: bool = False
+    commands: bool = False
+
+    def and_also(self, other: News) -> News:
+        """Both together."""
+        dues = [due for due in (self.due_ms, other.due_ms) if due is not None]
+        return News(
+            may_start=self.may_start or other.may_start,
+            due_ms=min(dues, default=None),
+            stops=self.stops or other.stops,
+            commands=self.commands or other.commands,
+        )
+
+
+EVERYTHING = News(may_start=True, due_ms=0, stops=True, commands=True)
+"""The news of a commit of another process: nobody says what it was about."""
 
 
 class Tx(Protocol):
@@ -158,8 +189,8 @@ class Tx(Protocol):
 class Store(Protocol):
     """Durable state; see the contract above."""
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
-        """Run ``work`` in a transaction and return its result once that is committed."""
+    async def write(self, work: Callable[[Tx], T], *, bulk: bool = False) -> T:
+        """Run ``work`` in a transaction and return its result once that is committed. ``bulk``: it may take long."""
         ...
 
     async def read(self, work: Callable[[Tx], T]) -> T:
@@ -178,6 +209,6 @@ class Store(Protocol):
 class Changes(Protocol):
     """A place to wait for commits."""
 
-    async def wait(self) -> None:
+    async def wait(self) -> News:
         """Until there was a commit since the last call (or since the listening began)."""
         ...

@@ -24,6 +24,8 @@ from interlock.service import brakes, claims, dispatching, filing, operating, re
 from interlock.service.context import OPERATOR, Context, find_run
 
 T = TypeVar("T")
+FEW = 32
+"""So many tasks are submitted without keeping the loop from anything else."""
 Ref = str | int | Run
 
 
@@ -40,9 +42,12 @@ class Service:
         """Time, chance and settings for a command that runs now."""
         return Context(now_ms=self.clock.now_ms(), rng=self.rng, settings=self.settings)
 
-    async def write(self, command: Callable[[Tx, Context], T]) -> T:
-        """Run a command in a transaction. The time is read when the transaction has begun, so that commands are in order."""
-        return await self.store.write(lambda tx: command(tx, self.context()))
+    async def write(self, command: Callable[[Tx, Context], T], *, bulk: bool = False) -> T:
+        """Run a command in a transaction. The time is read when the transaction has begun, so that commands are in order.
+
+        ``bulk``: it may take long, for it goes over many runs.
+        """
+        return await self.store.write(lambda tx: command(tx, self.context()), bulk=bulk)
 
     async def read(self, question: Callable[[Tx, Context], T]) -> T:
         """Answer a question from a snapshot."""
@@ -63,7 +68,7 @@ class Service:
     ) -> list[submitting.Submitted]:
         """Queue several, all or none; their ``needs`` may name each other."""
         items = [submitting.Item(task=task, held=held) for task in tasks]
-        return await self.write(lambda tx, ctx: submitting.submit(tx, ctx, items, by=by))
+        return await self.write(lambda tx, ctx: submitting.submit(tx, ctx, items, by=by), bulk=len(items) > FEW)
 
     async def reconcile_batch(
         self,
@@ -75,7 +80,8 @@ class Service:
     ) -> list[submitting.Planned]:
         """Bring a batch up to its backlog; see :func:`interlock.service.submitting.reconcile_batch`."""
         return await self.write(
-            lambda tx, ctx: submitting.reconcile_batch(tx, ctx, batch, tasks, retry_failed=retry_failed, again=again)
+            lambda tx, ctx: submitting.reconcile_batch(tx, ctx, batch, tasks, retry_failed=retry_failed, again=again),
+            bulk=True,
         )
 
     async def retry(self, ref: Ref, *, by: str = OPERATOR) -> Run:
@@ -104,13 +110,15 @@ class Service:
 
     async def withdraw_offers(self, reason: Reason, message: str) -> int:
         """Take every open offer back to the queue."""
-        return await self.write(lambda tx, ctx: dispatching.withdraw_offers(tx, ctx, reason, message, 1_000_000))
+        return await self.write(
+            lambda tx, ctx: dispatching.withdraw_offers(tx, ctx, reason, message, 1_000_000), bulk=True
+        )
 
     async def rekey_lanes(self, *, at_once: int = 500) -> None:
         """File queued runs under the lanes that today's limits make, in batches, if the limits speak of other values now."""
         after = await self.write(filing.begin_rekeying)
         while after is not None:
-            after = await self.write(partial(filing.rekey, after=after, limit=at_once))
+            after = await self.write(partial(filing.rekey, after=after, limit=at_once), bulk=True)
 
     # claims
 
@@ -306,15 +314,15 @@ class Service:
 
     async def put_route(self, route: Route) -> Route:
         """Add or change a route."""
-        return await self.write(lambda tx, ctx: operating.put_route(tx, ctx, route))
+        return await self.write(lambda tx, ctx: operating.put_route(tx, ctx, route), bulk=True)
 
     async def delete_route(self, workflow_type: str) -> None:
         """Remove a route."""
-        await self.write(lambda tx, _: operating.delete_route(tx, workflow_type))
+        await self.write(lambda tx, _: operating.delete_route(tx, workflow_type), bulk=True)
 
     async def prune(self, ended_before_ms: int, *, bound: int = 500) -> list[tuple[int, list[str]]]:
         """Delete old terminal runs, a bounded number at a time."""
-        return await self.write(lambda tx, _: operating.prune(tx, ended_before_ms, bound))
+        return await self.write(lambda tx, _: operating.prune(tx, ended_before_ms, bound), bulk=True)
 
     # questions
 

@@ -20,7 +20,7 @@ from interlock.service.claims import claim_of
 from interlock.service.reads import Filter, Surroundings
 from interlock.store.clock import SystemClock
 from interlock.store.sqlite import SqliteStore
-from interlock.store.sqlite.engine import Listening
+from interlock.store.sqlite.listening import Listening
 
 
 def configured(settings: Settings, **changes: object) -> Settings:

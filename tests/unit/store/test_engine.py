@@ -22,7 +22,7 @@ from store_files import database, opened, python
 from interlock.domain.errors import Conflict, IllegalTransition, Unavailable
 from interlock.ports.store import Tx
 from interlock.store.sqlite import SqliteStore
-from interlock.store.sqlite.engine import GROUP_LIMIT
+from interlock.store.sqlite.commits import GROUP_LIMIT, Piece
 
 
 @pytest.fixture
@@ -83,16 +83,16 @@ async def together(store: SqliteStore, *works: Callable[[Any], Any]) -> tuple[li
             results[index] = error
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(store.write, gate)
+        nursery.start_soon(partial(store.write, gate, bulk=True))
         await trio.to_thread.run_sync(gate.reached.wait)
         for index, work in enumerate(works):
             nursery.start_soon(one, index, work)
             await wait_all_tasks_blocked()
-        store._writer.set_trace_callback(
+        store._writer.connection.set_trace_callback(
             lambda sql: said.append(sql) if sql in {"BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"} else None
         )
         gate.open()
-    store._writer.set_trace_callback(None)
+    store._writer.connection.set_trace_callback(None)
     return results, said
 
 
@@ -221,15 +221,14 @@ async def test_two_loops_share_a_writer(store: SqliteStore) -> None:
 
 
 async def test_a_loop_that_ended_before_its_answer_stops_nobody(store: SqliteStore) -> None:
-    from interlock.store.sqlite.engine import _Work
-
     tokens: list[Any] = []
 
     async def leave() -> None:
         tokens.extend([trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()])
 
     await trio.to_thread.run_sync(trio.run, leave)
-    store._queue.put(_Work(put("a"), *tokens))
+    assert store._commits is not None
+    store._commits.post(Piece(put("a"), *tokens))
     assert await store.write(put("b")) == "b"
     assert there(store, "a", "b") == ["a", "b"]
 
@@ -278,7 +277,7 @@ async def test_a_write_is_not_torn_from_its_answer_by_cancellation(store: Sqlite
         answers.append("went on though cancelled")
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(store.write, gate)
+        nursery.start_soon(partial(store.write, gate, bulk=True))
         await trio.to_thread.run_sync(gate.reached.wait)
         nursery.start_soon(write)
         await wait_all_tasks_blocked()
@@ -407,7 +406,7 @@ async def test_what_is_raised_while_listening_comes_through_as_it_is(store: Sqli
         async with store.changes():
             raise mishap
     assert caught.value is mishap
-    assert not store._listeners
+    assert not store._listeners._all
 
 
 async def test_what_is_raised_while_listening_is_not_lost_to_a_cancellation(store: SqliteStore) -> None:
@@ -415,7 +414,7 @@ async def test_what_is_raised_while_listening_is_not_lost_to_a_cancellation(stor
         async with store.changes():
             scope.cancel()
             raise Mishap
-    assert not store._listeners
+    assert not store._listeners._all
 
 
 async def test_listening_can_be_cancelled(store: SqliteStore) -> None:
@@ -437,7 +436,7 @@ async def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
         answers.append(await store.write(put(key)))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(store.write, gate)
+        nursery.start_soon(partial(store.write, gate, bulk=True))
         await trio.to_thread.run_sync(gate.reached.wait)
         for key in "abc":
             nursery.start_soon(write, key)

@@ -104,7 +104,7 @@ def test_it_waits_for_a_short_time(tmp_path: Path) -> None:
         raw.execute("BEGIN EXCLUSIVE")
 
         began = threading.Event()
-        store._writer.set_trace_callback(lambda _: began.set())
+        store._writer.connection.set_trace_callback(lambda _: began.set())
 
         async def both() -> None:
             async with trio.open_nursery() as nursery:
@@ -120,13 +120,13 @@ def test_it_waits_for_a_short_time(tmp_path: Path) -> None:
 
 
 def test_a_full_database(store: SqliteStore) -> None:
-    (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
-    store._writer.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()
+    store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
     refuses(lambda: store.write_now(put("a", "x" * 100_000)), "the disk is full")
     assert store.read_now(get("a")) is None
     assert store.read_now(get("first")) == "x"
     serves(store, "small")
-    store._writer.execute("PRAGMA max_page_count = 1000000")
+    store._writer.connection.execute("PRAGMA max_page_count = 1000000")
     store.write_now(put("a", "x" * 100_000))
     assert store.integrity_faults() == []
 
@@ -134,7 +134,7 @@ def test_a_full_database(store: SqliteStore) -> None:
 async def test_a_full_database_fails_the_group_and_the_writer_goes_on(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path, create=True)) as store:
         (pages,) = await store.write(lambda tx: tx.connection.execute("PRAGMA page_count").fetchone())
-        store._writer.execute(f"PRAGMA max_page_count = {pages}")
+        store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
         results: list[Any] = []
 
         async def one(key: str, size: int) -> None:
@@ -147,7 +147,7 @@ async def test_a_full_database_fails_the_group_and_the_writer_goes_on(tmp_path: 
             for index in range(5):
                 nursery.start_soon(one, f"k{index}", 100_000)
         assert results == ["unavailable"] * 5
-        store._writer.execute("PRAGMA max_page_count = 1000000")
+        store._writer.connection.execute("PRAGMA max_page_count = 1000000")
         await one("again", 100_000)
         assert results[-1] == "again"
 
@@ -278,9 +278,9 @@ def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
 
 
 def test_a_connection_that_may_not_write(store: SqliteStore) -> None:
-    store._writer.execute("PRAGMA query_only = ON")
+    store._writer.connection.execute("PRAGMA query_only = ON")
     refuses(lambda: store.write_now(put("a")), "the database is read-only")
-    store._writer.execute("PRAGMA query_only = OFF")
+    store._writer.connection.execute("PRAGMA query_only = OFF")
     serves(store)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlite_utils import Database, Migrations
 
+from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import Unavailable
 from interlock.store.sqlite.triggers import PREFIX, trigger_statements
 
@@ -60,6 +61,7 @@ def migrations() -> Migrations:
                 "INSERT INTO meta (key, value) VALUES ('generation', ?) ON CONFLICT DO NOTHING",
                 (secrets.token_hex(3),),
             )
+            crashpoint("migrate")
 
         found(name=name)(migrate)
     return found

@@ -11,8 +11,8 @@ import msgspec
 
 from interlock.domain.run import AgentHealth, Attempt, Event, Instance, Lane, Route, Run
 from interlock.domain.settings import Agent
-from interlock.domain.states import RunState
-from interlock.ports.store import RunFilter, Undone
+from interlock.domain.states import ACTIVE, RunState
+from interlock.ports.store import News, RunFilter, Undone
 from interlock.store.sqlite.errors import serves_nobody
 from interlock.store.sqlite.queries import SQL
 from interlock.store.sqlite.rows import ATTEMPTS, EVENTS, HEALTHS, INSTANCES, ROUTES, RUNS, Rows, to_json
@@ -22,20 +22,60 @@ _INSERTED = tuple(name for name in RUNS.fields if name != "number")
 _ADD_RUN = f"INSERT INTO runs ({', '.join(_INSERTED)}) VALUES ({', '.join('?' * len(_INSERTED))}) RETURNING number"  # noqa: S608 - column names
 
 
+class Spoiled(BaseException):
+    """Something raised after it had written, and there is no savepoint to go back to: once more, with savepoints."""
+
+
 class SqliteTx:
-    """One transaction. ``worth_a_ring`` tells the engine that others have something to hear of."""
+    """One transaction, and what there is to be heard of it. ``careful``: parts have savepoints of their own."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self._execute = connection.execute
-        self.worth_a_ring = False
+        self.careful = False
         self._updates: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.forget_news()
+
+    # news
+
+    def forget_news(self) -> None:
+        """Nothing of this transaction is to be heard (yet)."""
+        self._worth_a_ring = self._may_start = self._stops = self._commands = False
+        self._due_ms: int | None = None
+
+    def take_news(self) -> News | None:
+        """What others are to hear of, once."""
+        if not self._worth_a_ring:
+            return None
+        news = News(may_start=self._may_start, due_ms=self._due_ms, stops=self._stops, commands=self._commands)
+        self.forget_news()
+        return news
 
     def hint(self) -> None:
-        self.worth_a_ring = True
+        self._worth_a_ring = self._may_start = True
+
+    def _note_news(self, old: Run, new: Run) -> None:
+        if new.due_ms is not None and (self._due_ms is None or new.due_ms < self._due_ms):
+            self._due_ms = new.due_ms
+        if new.stop is not None:
+            self._stops = True
+        if new.ready or new.state is RunState.DISPATCHED or (old.state in ACTIVE and new.state not in ACTIVE):
+            self._may_start = True
 
     @contextmanager
     def apart(self) -> Iterator[None]:
+        if not self.careful:
+            before = self.connection.total_changes
+            try:
+                yield
+            except Exception as error:
+                if not self.connection.in_transaction or serves_nobody(error):
+                    # Of the whole transaction: the engine undoes that.
+                    raise
+                if self.connection.total_changes != before:
+                    raise Spoiled from error
+                raise Undone(error) from error
+            return
         self._execute("SAVEPOINT apart")
         try:
             yield
@@ -83,9 +123,13 @@ class SqliteTx:
     def add_run(self, run: Run) -> Run:
         cells = [RUNS.cell(name, getattr(run, name)) for name in _INSERTED]
         (number,) = self._execute(_ADD_RUN, cells).fetchone()
+        self._may_start = self._may_start or run.ready
+        if run.due_ms is not None and (self._due_ms is None or run.due_ms < self._due_ms):
+            self._due_ms = run.due_ms
         return msgspec.structs.replace(run, number=number)
 
     def save_run(self, old: Run, new: Run) -> None:
+        self._note_news(old, new)
         self._save("runs", RUNS, {"number": old.number, "state": old.state, "fence": old.fence}, old, new)
 
     def run(self, number: int) -> Run | None:
@@ -233,7 +277,7 @@ class SqliteTx:
     # events
 
     def add_event(self, event: Event) -> None:
-        self.worth_a_ring = True
+        self._worth_a_ring = True
         self._do(
             "add_event",
             event.run,
@@ -330,7 +374,7 @@ class SqliteTx:
         self._do("put_instance", *INSTANCES.write(instance))
 
     def set_instance_wanted(self, instance: str, wanted: str | None) -> None:
-        self.worth_a_ring = True
+        self._worth_a_ring = self._commands = True
         self._do("set_instance_wanted", wanted, instance)
 
     def set_instance_state(self, instance: str, state: str, note: str | None) -> None:
