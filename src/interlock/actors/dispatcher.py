@@ -14,26 +14,23 @@ from functools import partial
 
 import trio
 
+from interlock.actors.admission import Admission
 from interlock.actors.instance import InstanceLock, is_alive
+from interlock.actors.reaper import ASLEEP_MS, Reaper
 from interlock.actors.run import RunActor, Surroundings
 from interlock.actors.supervision import keep_running, persist
-from interlock.actors.tracker import LOOK_AGAIN_SECONDS, Tracker
+from interlock.actors.tracker import Tracker
 from interlock.domain.errors import Unavailable
 from interlock.domain.run import Instance, Run
 from interlock.domain.settings import Agent
 from interlock.domain.states import DispatcherState, Reason
 from interlock.machines.table import DISPATCHER
+from interlock.ports.store import EVERYTHING
 from interlock.service.dispatching import circumstances
 
 log = logging.getLogger("interlock")
 
 VIGIL_SECONDS = 5.0
-ASLEEP_MS = 12_000
-ROUND = 32
-SMALL_ROUND = 4
-SETTLE_SECONDS = 0.2
-FIT_FOR_MS = 2000
-"""How long the finding that an agent can be started holds."""
 
 
 class Ending(StrEnum):
@@ -46,22 +43,6 @@ class Ending(StrEnum):
 
 HARDNESS = (Ending.DRAIN, Ending.KILL, Ending.DETACH)
 """What may follow upon what: each waits for less than the one before."""
-
-
-class Hint:
-    """Wakes one loop; hints that come while nobody waits are joined."""
-
-    def __init__(self) -> None:
-        self._given = trio.Event()
-
-    def give(self) -> None:
-        """Wake it."""
-        self._given.set()
-
-    async def wait(self) -> None:
-        """Until one was given since the last call."""
-        await self._given.wait()
-        self._given = trio.Event()
 
 
 class Dispatcher:
@@ -84,15 +65,19 @@ class Dispatcher:
         self._alone = alone
         self._version = version
         self._lock: InstanceLock | None = None
-        self._dispatch_hint = Hint()
-        self._reap_hint = Hint()
+        self._actors: trio.Nursery | None = None
+        self._admission = Admission(
+            around,
+            self.tracker,
+            scope=scope,
+            start=lambda run, agent: self._spawn(run, agent, fresh=True),
+            stopped=self._show_brakes,
+        )
+        self._reaper = Reaper(around, self.tracker, self._admission)
         self.ended = trio.Event()
         self._ending: Ending | None = None
         self._ending_changed = trio.Event()
-        self._admitting = trio.Lock()
         self._note: str | None = None
-        self._found_fit: dict[str, int] = {}
-        self._looked_at: dict[str, int] = {}
 
     @property
     def id(self) -> str:
@@ -106,14 +91,16 @@ class Dispatcher:
         try:
             await self._register()
             async with trio.open_nursery() as actors:
+                self._actors = actors
                 async with trio.open_nursery() as loops:
-                    await persist("taking up what was left", partial(self._take_up, actors))
+                    await persist("taking up what was left", self._take_up)
                     await self._move("activate")
+                    self._admission.begin(self.id)
                     keep = partial(self._keep, loops)
-                    keep("vigil", partial(self._vigil, actors))
-                    keep("reaper", self._reap)
+                    keep("vigil", self._vigil)
+                    keep("reaper", self._reaper.run)
                     keep("ears", self._listen)
-                    keep("dispatch", partial(self._dispatch, actors))
+                    keep("dispatch", self._admission.run)
                     task_status.started()
                     await self._see_end()
                     loops.cancel_scope.cancel()
@@ -130,7 +117,7 @@ class Dispatcher:
 
     def _outage(self, name: str, what: str | None) -> None:
         self.tracker.outage(name, what)
-        self._dispatch_hint.give()
+        self._admission.hint.give()
 
     # beginning and ending
 
@@ -151,15 +138,15 @@ class Dispatcher:
         await self.service.write(lambda tx, _: tx.put_instance(instance))
         await self.service.rekey_lanes()
 
-    async def _take_up(self, actors: trio.Nursery) -> None:
+    async def _take_up(self) -> None:
         """Before anything else: time in which nobody was awake counts for nothing, and what runs is looked after."""
         others = [
             one for one in await self.service.instances() if one.id != self.id and is_alive(self.around.data, one.id)
         ]
         await self.service.catch_up(ASLEEP_MS if others else 0)
-        await self._adopt(actors, first=True)
+        await self._adopt(first=True)
 
-    async def _adopt(self, actors: trio.Nursery, *, first: bool = False) -> None:
+    async def _adopt(self, *, first: bool = False) -> None:
         runs = await self.service.store.read(lambda tx: tx.live_runs())
         owners = {run.owner for run in runs if run.held_by_agent and not run.remote and run.owner is not None}
         gone = {owner for owner in owners if owner != self.id and not is_alive(self.around.data, owner)}
@@ -176,7 +163,7 @@ class Dispatcher:
                     adopted = await self.service.adopt(run.number, old_owner=run.owner, new_owner=self.id)
                     if adopted is not None:
                         agent = agents.get(adopted.agent or "") or Agent(name=adopted.agent or "")
-                        self._spawn(actors, RunActor(self.around, adopted, agent), fresh=False)
+                        self._spawn(adopted, agent, fresh=False)
         for instance in await self.service.instances():
             if instance.id != self.id and not is_alive(self.around.data, instance.id):
                 await self.service.forget_instance(instance.id)
@@ -196,9 +183,7 @@ class Dispatcher:
         while self._ending is None:
             await self._ending_changed.wait()
         await self._move("drain")
-        async with self._admitting:
-            # A round that was under way has its actors in the tracker now; no other one begins.
-            pass
+        await self._admission.end()
         while True:
             # Taken before the first pause: a harder ending that comes meanwhile is to be heard.
             how, changed = self._ending, self._ending_changed
@@ -257,22 +242,8 @@ class Dispatcher:
         except Unavailable as error:
             log.warning("could not show my state: %s", error)
 
-    # the loops
-
-    async def _dispatch(self, actors: trio.Nursery) -> None:
-        while True:
-            held = await self._look_at_brakes()
-            if held is None and await self.dispatch_once(actors):
-                if self.around.settings.min_free_memory_bytes:
-                    await trio.sleep(SETTLE_SECONDS)
-                continue
-            pause = LOOK_AGAIN_SECONDS if held is not None else self.around.settings.poll_ms / 1000
-            with trio.move_on_after(pause):
-                await self._dispatch_hint.wait()
-
-    async def _look_at_brakes(self) -> str | None:
-        held = self.tracker.hold_reason()
-        stopped = held is not None or self.service.is_paused()
+    async def _show_brakes(self, stopped: bool, held: str | None) -> None:  # noqa: FBT001 - the shape of a callback
+        """What the admission says of itself, for everybody to see."""
         if self.state is (DispatcherState.ACTIVE if stopped else DispatcherState.PAUSED):
             await self._move("pause" if stopped else "resume")
         if held != self._note:
@@ -282,63 +253,14 @@ class Dispatcher:
                 log.warning("dispatching nothing: %s", held)
             self._note = held
             await self._show()
-        return held
 
-    async def dispatch_once(self, actors: trio.Nursery) -> bool:
-        """One round. True when there may be more to dispatch at once."""
-        async with self._admitting:
-            if self.state is not DispatcherState.ACTIVE:
-                return False
-            await self._check_agents()
-            if not self.service.anything_to_dispatch():
-                return False
-            # What was started a moment ago has not taken its memory yet: a few at a time where that is looked at.
-            bound = SMALL_ROUND if self.around.settings.min_free_memory_bytes else ROUND
-            done = await self.service.dispatch(owner=self.id, scope=self.scope, bound=bound, fit=self._fit())
-            for run, agent in done.claimed:
-                self._spawn(actors, RunActor(self.around, run, agent), fresh=True)
-            if done.unchecked is not None:
-                await self._check_agent(done.unchecked)
-        if done.offered or done.claimed:
-            self._reap_hint.give()
-        return done.more
+    # the loops
 
-    def _fit(self) -> frozenset[str]:
-        """Agents of which it was found a moment ago that they can be started."""
-        now = self.around.clock.now_ms()
-        return frozenset(name for name, at in self._found_fit.items() if 0 <= now - at < FIT_FOR_MS)
-
-    async def _check_agents(self) -> None:
-        """Look after agents that could not be started. When the wait of one is over and nothing is seen to be wrong with it any
-        more, a run may try it; only a start shows that it can be started.
-        """
-        now = self.around.clock.now_ms()
-        for name, health in self.service.store.peek(lambda tx: tx.healths()).items():
-            if health.retry_ms > now:
-                self._found_fit.pop(name, None)
-            elif self._looked_at.get(name) != health.retry_ms:
-                await self._check_agent(name)
-                self._looked_at[name] = health.retry_ms
-
-    async def _check_agent(self, name: str) -> None:
-        """See whether an agent can be started as far as that shows without starting it; its runs wait if not."""
-        agents = self.service.store.peek(lambda tx: circumstances(tx, self.service.context()).agents)
-        agent = agents.get(name)
-        if agent is None:
-            # It is not defined any more: what was wrong with it is of no interest.
-            await self.service.agent_started(name)
-            return
-        cwd = self.around.folder if agent.cwd is None else self.around.folder / agent.cwd
-        reason = self.around.runtime.check(agent, cwd)
-        if reason is None:
-            self._found_fit[name] = self.around.clock.now_ms()
-        else:
-            self._found_fit.pop(name, None)
-            await self.service.agent_cannot_start(name, reason)
-
-    def _spawn(self, actors: trio.Nursery, actor: RunActor, *, fresh: bool) -> None:
+    def _spawn(self, run: Run, agent: Agent, *, fresh: bool) -> None:
+        assert self._actors is not None
+        actor = RunActor(self.around, run, agent, end=self._admission.write)
         self.tracker.add(actor)
-        actors.start_soon(self._look_after, actor, fresh)
+        self._actors.start_soon(self._look_after, actor, fresh)
 
     async def _look_after(self, actor: RunActor, fresh: bool) -> None:  # noqa: FBT001 - start_soon takes no keywords
         """Keep one run's actor going; what goes wrong in it stays in it."""
@@ -355,61 +277,24 @@ class Dispatcher:
                     return
         finally:
             self.tracker.remove(actor)
-            self._dispatch_hint.give()
 
-    async def _reap(self) -> None:
-        while True:
-            due = self._next_due()
-            now = self.around.clock.now_ms()
-            if due is not None and due <= now:
-                await self.reap_once()
-                continue
-            with trio.CancelScope() as sleeping:
-                async with trio.open_nursery() as nursery:
-
-                    async def sleep(until: int, cut: trio.CancelScope) -> None:
-                        await self.around.clock.sleep_until(until)
-                        cut.cancel()
-
-                    if due is not None:
-                        nursery.start_soon(sleep, due, sleeping)
-                    await self._reap_hint.wait()
-                    nursery.cancel_scope.cancel()
-
-    def _next_due(self) -> int | None:
-        """The next deadline of a run, or of an agent that is to be tried again."""
-        dues = [self.service.next_due_ms()]
-        healths = self.service.store.peek(lambda tx: tx.healths())
-        dues += [health.retry_ms for name, health in healths.items() if self._looked_at.get(name) != health.retry_ms]
-        return min((due for due in dues if due is not None), default=None)
-
-    async def reap_once(self) -> None:
-        """Do what is due. Time in which this process slept is given back before anything is judged."""
-        await self.service.catch_up(ASLEEP_MS)
-        for reaped in await self.service.reap():
-            actor = self.tracker.actors.get(reaped.run.number)
-            if actor is not None and reaped.run.stop is not None and reaped.run.fence == actor.run.fence:
-                actor.ask_to_stop(reaped.run.stop)
-        await self._check_agents()
-        self._dispatch_hint.give()
-
-    async def _vigil(self, actors: trio.Nursery) -> None:
+    async def _vigil(self) -> None:
         missing: set[int] = set()
         renew_every_ms = self.around.settings.leases.local_ms // 3
         renewed = self.around.clock.now_ms()
         while True:
             await trio.sleep(VIGIL_SECONDS)
             if await self.service.catch_up(ASLEEP_MS):
-                self._reap_hint.give()
+                self._reaper.hint.give()
             now = self.around.clock.now_ms()
             if now - renewed >= renew_every_ms:
                 await self.service.renew_owned(self.id)
                 renewed = now
             self._carry_out_stops()
-            await self._adopt(actors)
-            missing = await self._look_after_strays(actors, missing)
+            await self._adopt()
+            missing = await self._look_after_strays(missing)
 
-    async def _look_after_strays(self, actors: trio.Nursery, missing: set[int]) -> set[int]:
+    async def _look_after_strays(self, missing: set[int]) -> set[int]:
         """Claims of ours without an actor, twice in a row: a commit whose answer was lost. Returns those seen once."""
         now = self.service.claimed_by(self.id) - self.tracker.actors.keys()
         for number in now & missing:
@@ -418,18 +303,24 @@ class Dispatcher:
                 log.warning("run #%d: its claim is ours and nobody looks after it; taking it up", number)
                 agents = await self.service.read(lambda tx, ctx: circumstances(tx, ctx).agents)
                 agent = agents.get(run.agent or "") or Agent(name=run.agent or "")
-                self._spawn(actors, RunActor(self.around, run, agent), fresh=False)
+                self._spawn(run, agent, fresh=False)
         return now - missing
 
     async def _listen(self) -> None:
         async with self.service.changes() as changes:
+            news = EVERYTHING
             while True:
-                self._dispatch_hint.give()
-                self._reap_hint.give()
-                self._carry_out_stops()
-                await self._obey()
+                if news.may_start:
+                    self._admission.hint.give()
+                self._reaper.hear(news)
+                if news.stops:
+                    self._carry_out_stops()
+                if news.commands:
+                    await self._obey()
+                # A hint may be lost: a look at everything now and then.
+                news = EVERYTHING
                 with trio.move_on_after(self.around.settings.poll_ms / 1000):
-                    await changes.wait()
+                    news = await changes.wait()
 
     def _carry_out_stops(self) -> None:
         for run in self.service.stopping(self.id):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
@@ -63,11 +64,15 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
 
 
-class RunActor:
-    """Looks after one claim. ``run`` and ``agent`` are as claimed."""
+Write = Callable[[Callable[[Tx, Context], Run]], Awaitable[Run]]
 
-    def __init__(self, around: Surroundings, run: Run, agent: Agent) -> None:
+
+class RunActor:
+    """Looks after one claim. ``run`` and ``agent`` are as claimed. ``end``: what runs the command that ends the attempt."""
+
+    def __init__(self, around: Surroundings, run: Run, agent: Agent, *, end: Write | None = None) -> None:
         self.around = around
+        self._end: Write = end or around.service.write
         self.run = run
         self.agent = agent
         assert run.holder is not None
@@ -81,17 +86,17 @@ class RunActor:
         )
         self.phase = AttemptState.PREPARING
         self.stop_intent: Stop | None = run.stop
-        self._stop_asked = trio.Event()
-        if run.stop is not None:
-            self._stop_asked.set()
-        self._files: AttemptFiles | None = None
+        self._stopping = run.stop is not None
+        self._watching: trio.CancelScope | None = None
         self._ended_first: bool | None = None
 
     def ask_to_stop(self, stop: Stop) -> None:
         """Hear of a persisted stop intent."""
         if self.stop_intent is None:
             self.stop_intent = stop
-        self._stop_asked.set()
+        self._stopping = True
+        if self._watching is not None:
+            self._watching.cancel()
 
     async def execute(self) -> None:
         """Start the agent of a fresh claim and see it through."""
@@ -137,8 +142,7 @@ class RunActor:
         attempt = await self._attempt()
         self.phase = attempt.state
         assert attempt.folder is not None
-        self._files = AttemptFiles(self.around.data / attempt.folder)
-        return self._files
+        return AttemptFiles(self.around.data / attempt.folder)
 
     async def _attempt(self) -> Attempt:
         found: list[Attempt] = []
@@ -155,6 +159,7 @@ class RunActor:
 
     async def _prepare(self, files: AttemptFiles) -> None:
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        crashpoint("prepare.folder")
         self.phase = AttemptState(ATTEMPT.target(self.phase, "prompt"))
         earlier: list[Attempt] = []
         if self.run.fence > 1:
@@ -217,35 +222,35 @@ class RunActor:
 
     async def _see_through(self, handle: Handle, files: AttemptFiles) -> None:
         try:
-            ended: list[Ending] = []
-            async with trio.open_nursery() as nursery:
-
-                async def wait_for_end() -> None:
-                    ended.append(await handle.wait())
-                    # A stop that is asked for from here on finds an agent that has ended already.
-                    self._ended_first = await self._current_stop() is None
-                    nursery.cancel_scope.cancel()
-
-                async def wait_for_stop() -> None:
-                    await self._stop_asked.wait()
-                    nursery.cancel_scope.cancel()
-
-                nursery.start_soon(wait_for_end)
-                nursery.start_soon(wait_for_stop)
-                nursery.start_soon(self._confirm_start, handle)
-                stall_ms = await self._stall_ms()
-                if stall_ms is not None:
-                    nursery.start_soon(self._watch_for_stall, handle, stall_ms)
+            await self._confirm_start(handle)
+            ending = await self._watch(handle)
             await self._end_tree(handle)
-            if not ended:
+            if ending is None:
                 with trio.move_on_after(1):
-                    ended.append(await handle.wait())
-            await self._conclude(ended[0] if ended else Ending(exit_status=None), files)
+                    ending = await handle.wait()
+            await self._conclude(ending or Ending(exit_status=None), files)
         finally:
             handle.close()
 
+    async def _watch(self, handle: Handle) -> Ending | None:
+        """Until the agent has ended by itself; None when it is to be stopped."""
+        if self._stopping:
+            return None
+        stall_ms = await self._stall_ms()
+        with trio.CancelScope() as self._watching:
+            async with AsyncExitStack() as beside:
+                if stall_ms is not None:
+                    nursery = await beside.enter_async_context(trio.open_nursery())
+                    nursery.start_soon(self._watch_for_stall, handle, stall_ms)
+                    beside.callback(nursery.cancel_scope.cancel)
+                ending = await handle.wait()
+            # A stop that is asked for from here on finds an agent that has ended already.
+            self._ended_first = await self._current_stop() is None
+            return ending
+        return None
+
     async def _confirm_start(self, handle: Handle) -> None:
-        if self.run.state is RunState.RUNNING:
+        if self.run.state is RunState.RUNNING or self._stopping:
             return
 
         async def confirm() -> None:
@@ -308,8 +313,9 @@ class RunActor:
     async def _conclude(self, ending: Ending | None, files: AttemptFiles) -> None:
         """Decide and record the outcome. ``ending`` None: the agent never ran."""
         # An intent that was committed before the end counts, also when nobody told us yet.
-        current = await self._current_stop()
-        stop = self.stop_intent or current
+        stop = self.stop_intent
+        if stop is None and not self._ended_first:
+            stop = await self._current_stop()
         if ending is None and stop is None:
             message = "the dispatcher ended before it could start the agent"
             outcome = Outcome(kind=OutcomeKind.INTERRUPTED, reason=Reason.NOT_STARTED, message=message)
@@ -368,7 +374,7 @@ class RunActor:
 
         async def end() -> None:
             try:
-                self.run = await self.around.service.write(record)
+                self.run = await self._end(record)
             except StaleClaim as error:
                 log.warning("run #%d: its end changes nothing: %s", self.run.number, error.message)
 

@@ -86,7 +86,8 @@ EVERYTHING = News(may_start=True, due_ms=0, stops=True, commands=True)
 class Tx(Protocol):
     """One transaction: the statements that the service is written in. Lists come in the order that the name implies.
 
-    ``hint`` makes the commit heard though it writes no event: something may start that could not before.
+    ``hint`` makes the commit heard though it writes no event: something may start that could not before. ``all_started`` says that
+    what may start after this transaction has been started in it.
 
     ``apart`` is a part that is undone alone when it raises, as :class:`Undone`; a store that cannot serve is no matter of one part
     and is raised as it is. ``quarantine`` holds an unfinished run whatever its row is like and takes it out of the reaper's
@@ -96,6 +97,7 @@ class Tx(Protocol):
     """
 
     def hint(self) -> None: ...
+    def all_started(self) -> None: ...
     def apart(self) -> AbstractContextManager[None]: ...
 
     # runs

@@ -13,7 +13,7 @@ from interlock.decide.lanes import LaneKey, Limited, lane_key
 from interlock.decide.routing import agent_for, waits_for_route
 from interlock.decide.staleness import timeout_at
 from interlock.domain.attempt_files import attempt_folder
-from interlock.domain.run import Attempt, Lane, Route, Run
+from interlock.domain.run import AgentHealth, Attempt, Lane, Route, Run
 from interlock.domain.settings import MINUTE, Agent, Mode, Settings
 from interlock.domain.states import AttemptState, Reason, RunEvent, RunState
 from interlock.ports.store import Tx
@@ -236,11 +236,24 @@ def _withdraw_unwanted(tx: Tx, ctx: Context, scope: str | None) -> None:
                 move(tx, ctx, run, RunEvent.WITHDRAW, by=SYSTEM, reason=Reason.NO_FITTING_AGENT, message=message)
 
 
-def anything_to_dispatch(tx: Tx, settings: Settings) -> bool:
-    """Whether there is a ready run and a free slot under the global limit, or a run that has its slots and is not under way."""
-    if tx.offers(pull=False, limit=1) or (settings.mode is Mode.PUSH and tx.offers(pull=True, limit=1)):
-        return True
-    return bool(tx.lanes(1)) and tx.used_of(GLOBAL) < settings.limits.total
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to be known before a round. ``anything``: a ready run and a free slot under the global limit, or a run that
+    has its slots and is not under way.
+    """
+
+    paused: bool
+    healths: Mapping[str, AgentHealth]
+    anything: bool
+
+
+def outlook(tx: Tx, settings: Settings) -> Outlook:
+    """A look that costs microseconds."""
+    anything = (
+        bool(tx.offers(pull=False, limit=1))
+        or (settings.mode is Mode.PUSH and bool(tx.offers(pull=True, limit=1)))
+        or (bool(tx.lanes(1)) and tx.used_of(GLOBAL) < settings.limits.total)
+    )
+    return Outlook(paused=paused(tx) is not None, healths=tx.healths(), anything=anything)
 
 
 class _Heads:

@@ -104,9 +104,9 @@ class Service:
         """Admit what may start; see :func:`interlock.service.dispatching.dispatch`."""
         return await self.write(partial(dispatching.dispatch, owner=owner, scope=scope, bound=bound, fit=fit))
 
-    def anything_to_dispatch(self) -> bool:
-        """Whether a round of dispatching could do anything at all: a look that costs microseconds."""
-        return self.store.peek(lambda tx: dispatching.anything_to_dispatch(tx, self.settings))
+    def outlook(self) -> dispatching.Outlook:
+        """Whether a round of dispatching could do anything at all."""
+        return self.store.peek(lambda tx: dispatching.outlook(tx, self.settings))
 
     async def withdraw_offers(self, reason: Reason, message: str) -> int:
         """Take every open offer back to the queue."""
@@ -233,10 +233,6 @@ class Service:
     def claimed_by(self, owner: str) -> set[int]:
         """Numbers of the local runs that a dispatcher looks after."""
         return self.store.peek(lambda tx: tx.claimed_by(owner))
-
-    def is_paused(self) -> bool:
-        """Whether an operator paused dispatching."""
-        return self.store.peek(lambda tx: brakes.paused(tx) is not None)
 
     async def catch_up(self, threshold_ms: int) -> int:
         """Move deadlines on by the time in which no dispatcher was awake, when that is over ``threshold_ms``. Returns the shift.

@@ -222,7 +222,7 @@ def test_offers_of_a_pull_past_are_withdrawn_in_push_mode(yard: Yard) -> None:
     offer = yard.offered()
     other = yard.offered("other")
     limit(yard, total=2)
-    assert yard.ask(lambda tx, ctx: dispatching.anything_to_dispatch(tx, ctx.settings))
+    assert yard.ask(lambda tx, ctx: dispatching.outlook(tx, ctx.settings).anything)
     assert sorted(yard.started()) == [offer.number, other.number]
     events = yard.read(lambda tx: tx.events_of(offer.number))
     assert [event.reason for event in events if event.event == "withdraw"] == [Reason.NO_FITTING_AGENT]

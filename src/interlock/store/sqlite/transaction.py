@@ -54,9 +54,15 @@ class SqliteTx:
     def hint(self) -> None:
         self._worth_a_ring = self._may_start = True
 
+    def all_started(self) -> None:
+        self._may_start = False
+
+    def _note_due(self, due_ms: int | None) -> None:
+        if due_ms is not None and (self._due_ms is None or due_ms < self._due_ms):
+            self._due_ms = due_ms
+
     def _note_news(self, old: Run, new: Run) -> None:
-        if new.due_ms is not None and (self._due_ms is None or new.due_ms < self._due_ms):
-            self._due_ms = new.due_ms
+        self._note_due(new.due_ms)
         if new.stop is not None:
             self._stops = True
         if new.ready or new.state is RunState.DISPATCHED or (old.state in ACTIVE and new.state not in ACTIVE):
@@ -124,8 +130,7 @@ class SqliteTx:
         cells = [RUNS.cell(name, getattr(run, name)) for name in _INSERTED]
         (number,) = self._execute(_ADD_RUN, cells).fetchone()
         self._may_start = self._may_start or run.ready
-        if run.due_ms is not None and (self._due_ms is None or run.due_ms < self._due_ms):
-            self._due_ms = run.due_ms
+        self._note_due(run.due_ms)
         return msgspec.structs.replace(run, number=number)
 
     def save_run(self, old: Run, new: Run) -> None:
@@ -387,6 +392,7 @@ class SqliteTx:
         return {health.agent: health for health in map(HEALTHS.read, self._all("healths"))}
 
     def put_health(self, health: AgentHealth) -> None:
+        self._note_due(health.retry_ms)
         self._do("put_health", *HEALTHS.write(health))
 
     def delete_health(self, agent: str) -> None:
