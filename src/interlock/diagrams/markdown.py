@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from interlock.diagrams.picture import NEW, Move, Picture, numbers
 from interlock.domain.states import RunEvent
-from interlock.machines.run import RULES
+from interlock.machines.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from interlock.domain.errors import InvalidInput
 from interlock.domain.states import RunEvent
 from interlock.machines.table import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 MACHINES: tuple[str, ...] = tuple(TABLES)
 
@@ -94,8 +94,7 @@ def picture(machine: str, *, taken: Sequence[tuple[str, str, str]] = (), current
         raise InvalidInput(f"no such machine: {machine}", hint=f"one of: {', '.join(MACHINES)}")
     targets = {(str(source), event): str(target) for (source, event), target in table.moves.items()}
     states = tuple(str(state) for state in table.states)
-    # Its type stubs call `events` a method; on the class it is the list.
-    declared = [str(event) for event in cast("Iterable[object]", table.machine.events)]
+    declared = list(table.events)
     if machine == "run":
         # The machine starts where this event leads: it is no move, but a reader looks for it.
         declared.insert(0, RunEvent.SUBMIT.value)

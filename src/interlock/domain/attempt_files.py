@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 
 RUNS_PER_FOLDER = 1000
@@ -19,42 +20,40 @@ def attempt_folder(number: int, fence: int, generation: str) -> str:
 class AttemptFiles:
     """The files of one attempt, by purpose."""
 
-    __slots__ = ("folder",)
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    @property
+    @cached_property
     def prompt(self) -> Path:
         """The exact prompt; also the agent's standard input."""
         return self.folder / "prompt.md"
 
-    @property
+    @cached_property
     def log(self) -> Path:
         """The agent's output, written by the agent itself."""
         return self.folder / "output.log"
 
-    @property
+    @cached_property
     def lock(self) -> Path:
         """Locked (flock) by the agent's whole tree while any of it lives."""
         return self.folder / "lock"
 
-    @property
+    @cached_property
     def void(self) -> Path:
         """There once the attempt may never start again."""
         return self.folder / "void"
 
-    @property
+    @cached_property
     def identity(self) -> Path:
         """Which process the wrapper is."""
         return self.folder / "process"
 
-    @property
+    @cached_property
     def exit(self) -> Path:
         """The agent's exit status, written by the wrapper."""
         return self.folder / "exit"
 
-    @property
+    @cached_property
     def result(self) -> Path:
         """What the agent itself says of its work (JSON)."""
         return self.folder / "result.json"

@@ -12,7 +12,7 @@ from interlock.decide.readiness import derived
 from interlock.domain.run import Event, Run
 from interlock.domain.settings import OnNeedFailed
 from interlock.domain.states import ACTIVE, HELD_BY_AGENT, TERMINAL, Note, Reason, RunEvent, RunState
-from interlock.machines.run import RULES, Slots
+from interlock.machines.rules import RULES, Slots
 from interlock.machines.table import RUN
 from interlock.ports.store import Tx
 from interlock.service.context import SYSTEM, Context

@@ -17,7 +17,7 @@ from interlock.diagrams.markdown import table as markdown_table
 from interlock.diagrams.picture import NEW, Picture, numbers
 from interlock.domain.errors import InvalidInput, Unavailable
 from interlock.domain.states import RunEvent
-from interlock.machines.run import RULES
+from interlock.machines.rules import RULES
 from interlock.machines.table import TABLES as TYPED_TABLES
 
 TABLES: dict[str, Any] = {**TYPED_TABLES}  # four machines, four types: a test looks at each in the same way

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from interlock.domain.states import ACTIVE, TERMINAL, RunEvent, RunState
-from interlock.machines.run import RULES, RunMachine, Slots
+from interlock.machines.rules import RULES, Slots
+from interlock.machines.run import RunMachine
 from interlock.machines.table import RUN
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from interlock.domain.task import Task, UnreadableTask
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+astuple = msgspec.structs.astuple
 _encoder = msgspec.json.Encoder()
 
 
@@ -100,12 +101,13 @@ class Rows(Generic[T]):
 
     def write(self, value: T) -> list[Any]:
         """All cells of a value."""
-        return [self.cell(name, getattr(value, name)) for name in self.fields]
+        return [self.cell(name, each) for name, each in zip(self.fields, astuple(value), strict=True)]
 
     def changes(self, old: T, new: T) -> tuple[tuple[str, ...], list[Any]]:
         """Names and cells of the fields in which ``new`` differs."""
-        names = [name for name in self.fields if getattr(old, name) != getattr(new, name)]
-        return tuple(names), [self.cell(name, getattr(new, name)) for name in names]
+        pairs = zip(self.fields, astuple(old), astuple(new), strict=True)
+        changed = [(name, after) for name, before, after in pairs if before is not after and before != after]
+        return tuple([name for name, _ in changed]), [self.cell(name, after) for name, after in changed]
 
 
 RUNS = Rows(

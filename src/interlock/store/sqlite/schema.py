@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
-
-from sqlite_utils import Database, Migrations
+from typing import TYPE_CHECKING, Any
 
 from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import Unavailable
 from interlock.store.sqlite.triggers import PREFIX, trigger_statements
+
+if TYPE_CHECKING:
+    from sqlite_utils import Migrations
 
 APPLICATION_ID = 0x494C_4F43  # "ILOC": tells `file` and us whose database this is
 
@@ -48,6 +49,9 @@ def schema_version() -> int:
 
 def migrations() -> Migrations:
     """The migrations as sqlite-utils runs them: each in one transaction with the record of it."""
+    # Only who migrates pays for the library.
+    from sqlite_utils import Migrations  # noqa: PLC0415
+
     found = Migrations("interlock")
     for number, (name, script) in enumerate(migration_scripts(), start=1):
 
@@ -147,8 +151,11 @@ def prepare(path: Path, *, busy_ms: int = 10_000) -> Path | None:
             backup = path.with_name(f"{path.name}.v{found}.bak")
             _copy(connection, backup)
         if found < version:
+            from sqlite_utils import Database  # noqa: PLC0415
+
             try:
-                migrations().apply(Database(connection, recursive_triggers=False))
+                # Without plugins: to look for them takes longer than to migrate.
+                migrations().apply(Database(connection, recursive_triggers=False, execute_plugins=False))
             except sqlite3.Error as error:
                 reached = connection.execute("PRAGMA user_version").fetchone()[0]
                 if backup is None or reached == found:
