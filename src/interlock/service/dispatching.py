@@ -286,10 +286,9 @@ class _Heads:
 
     def again(self, lane: Lane) -> None:
         """Look at a lane again, its head having gone."""
-        run = self._tx.lane_head(lane.id)
-        if run is None:
+        head = self._tx.lane_of(lane.id)
+        if head is None:
             return
-        head = Lane(id=lane.id, key=lane.key, head_number=run.number, head_priority=run.priority, head_score=run.score)
         if not self._more or (self._last is not None and self._order(head) <= self._order(self._last)):
             heapq.heappush(self._heap, (*self._order(head), head))
 

@@ -30,7 +30,7 @@ HOT = [
     "live_runs",
     "claimed_by",
     "stopping",
-    "lane_head",
+    "lane_of",
     "lanes_from",
     "lanes_after",
     "offers_push",
@@ -127,7 +127,7 @@ STEPS = 40
         ("live_runs", (), 15),
         ("claimed_by", ("me",), 10),
         ("stopping", ("me",), 3),
-        ("lane_head", (2,), 1),
+        ("lane_of", (2,), 1),
         ("lanes_from", (3,), 3),
         ("lanes_after", (4, 1.0, 999, 3), 3),
         ("offers_push", (3,), 3),
@@ -203,7 +203,8 @@ def test_lanes_come_in_the_order_of_their_heads_and_go_on_behind_any(raw: sqlite
         after = more[-1]
     assert walked == order
     assert [tx.lane_rank(run, 10) for run in [tx.run(4), tx.run(1)] if run] == [0, 1]
-    assert tx.lane_head(4) is None
+    assert [tx.lane_of(lane.id) for lane in order] == order
+    assert tx.lane_of(4) is None
 
 
 def test_ids_by_prefix(raw: sqlite3.Connection) -> None:

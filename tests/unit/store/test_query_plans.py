@@ -21,7 +21,7 @@ HOT = [
     "quarantine",
     "stopping",
     "queued_after",
-    "lane_head",
+    "lane_of",
     "lanes_from",
     "lanes_after",
     "lane_rank",
@@ -91,7 +91,6 @@ def test_an_index_serves(yard: Yard, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "index"),
     [
-        ("lane_head", "runs_ready"),
         ("lane_rank", "runs_ready"),
         ("lanes_from", "lanes_by_head"),
         ("lanes_after", "lanes_by_head"),

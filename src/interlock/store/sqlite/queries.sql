@@ -46,9 +46,9 @@ SELECT {run} FROM runs WHERE stop IS NOT NULL AND owner = ?;
 -- Queued runs in the order of their numbers, for work in batches.
 SELECT {run} FROM runs WHERE ended_ms IS NULL AND state = 'queued' AND number > ? ORDER BY number LIMIT ?;
 
--- name: lane_head
--- The run that goes first in a lane.
-SELECT {run} FROM runs WHERE lane = ? AND ready = 1 ORDER BY priority DESC, score DESC, number LIMIT 1;
+-- name: lane_of
+-- A lane that has runs ready, with the one that goes first.
+SELECT id, key, head_number, head_priority, head_score FROM lanes WHERE id = ? AND head_number IS NOT NULL;
 
 -- name: lanes_from
 -- Heads of lanes in the order in which they want to start.

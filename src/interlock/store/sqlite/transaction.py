@@ -22,6 +22,11 @@ _INSERTED = tuple(name for name in RUNS.fields if name != "number")
 _ADD_RUN = f"INSERT INTO runs ({', '.join(_INSERTED)}) VALUES ({', '.join('?' * len(_INSERTED))}) RETURNING number"  # noqa: S608 - column names
 
 
+def _lane(row: Sequence[Any]) -> Lane:
+    lane, key, number, priority, score = row
+    return Lane(id=lane, key=key, head_number=number, head_priority=priority, head_score=score)
+
+
 class Spoiled(BaseException):
     """Something raised after it had written, and there is no savepoint to go back to: once more, with savepoints."""
 
@@ -220,18 +225,16 @@ class SqliteTx:
         row = self._one("lane_by_key", key) or self._one("add_lane", key)
         return int(row[0])
 
-    def lane_head(self, lane: int) -> Run | None:
-        return self._a_run("lane_head", lane)
+    def lane_of(self, lane: int) -> Lane | None:
+        row = self._one("lane_of", lane)
+        return None if row is None else _lane(row)
 
     def lanes(self, limit: int, after: Lane | None = None) -> list[Lane]:
         if after is None:
             rows = self._all("lanes_from", limit)
         else:
             rows = self._all("lanes_after", after.head_priority, after.head_score, after.head_number, limit)
-        return [
-            Lane(id=lane, key=key, head_number=number, head_priority=priority, head_score=score)
-            for lane, key, number, priority, score in rows
-        ]
+        return [_lane(row) for row in rows]
 
     def lane_rank(self, run: Run, limit: int) -> int:
         return int(self._one("lane_rank", run.lane, run.priority, run.score, run.number, limit)[0])
