@@ -1,6 +1,6 @@
 """The port to agents: how one is started, watched, stopped and found again.
 
-Contract (the contract tests in ``tests/unit/runtimes`` hold the adapters to it):
+Contract (:class:`interlock.testing.RuntimeConformance` holds an adapter to it):
 
 * ``launch`` returns only when the agent runs and can be found again by ``recover`` after a crash of this process at
   any point; it raises :class:`CannotStart` when there is nothing that could run, and then nothing runs.

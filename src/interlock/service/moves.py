@@ -135,18 +135,43 @@ def record(
     )
 
 
-def _tell_dependants(tx: Tx, ctx: Context, ended: Run) -> None:
-    """A loop, since a chain of needs may be longer than Python's stack is deep."""
-    told = deque([ended])
+TOLD_AT_ONCE = 500
+"""So many runs are told of an end in the transaction of that end; the others a page at a time, by the reaper."""
+
+
+def _tell_dependants(tx: Tx, ctx: Context, ended: Run, *, after: int = 0, left: int | None = None) -> int:
+    """Tell those behind number ``after`` who wait for ``ended``, and those who wait for whom that ends. Returns how many more
+    could have been told at once. A loop, since a chain of needs may be longer than Python's stack is deep.
+    """
+    left = TOLD_AT_ONCE if left is None else left
+    told = deque([(ended, after)])
     while told:
-        need = told.popleft()
-        for number in tx.dependants(need.number):
+        need, after = told.popleft()
+        if left <= 0:
+            tx.leave_untold(need.number, after)
+            continue
+        numbers = tx.dependants(need.number, after, left)
+        for number in numbers:
             dependant = tx.run(number)
             if dependant is None or dependant.terminal:
                 continue
-            after = _after_need(tx, ctx, dependant, need)
-            if after.terminal:
-                told.append(after)
+            now = _after_need(tx, ctx, dependant, need)
+            if now.terminal:
+                told.append((now, 0))
+        if len(numbers) == left:
+            tx.leave_untold(need.number, numbers[-1])
+        left -= len(numbers) + 1
+    return left
+
+
+def tell_some_more(tx: Tx, ctx: Context) -> None:
+    """Tell the next of those who were left to be told later, if there are any."""
+    left = TOLD_AT_ONCE
+    while left > 0 and (untold := tx.take_untold()) is not None:
+        number, after = untold
+        need = tx.run(number)
+        if need is not None:
+            left = _tell_dependants(tx, ctx, need, after=after, left=left)
 
 
 def need_ended(tx: Tx, ctx: Context, run: Run, need: Run) -> Run:

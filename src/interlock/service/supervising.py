@@ -13,7 +13,7 @@ from interlock.ports.store import Tx, Undone
 from interlock.service.claims import end_attempt
 from interlock.service.context import SYSTEM, Context
 from interlock.service.dispatching import ALL, circumstances, extend_offer
-from interlock.service.moves import change, move, record
+from interlock.service.moves import change, move, record, tell_some_more
 from interlock.service.quarantine import quarantine
 
 CLOCK_STEP_MS = 5000
@@ -32,12 +32,13 @@ class Reaped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reap(tx: Tx, ctx: Context, bound: int) -> list[Reaped]:
-    """Look at every run whose time has come (up to ``bound``) and do what is due.
+    """Look at every run whose time has come (up to ``bound``) and do what is due. Tell some of those who wait for what ended.
 
     Decision and move are one transaction, so a renewal that commits first is seen, and wins. A run with which that does
     not work is put on hold, and the others go on.
     """
     done: list[Reaped] = []
+    tell_some_more(tx, ctx)
     for number in tx.due(ctx.now_ms, bound):
         try:
             with tx.apart():

@@ -110,7 +110,7 @@ class Waiting:
             if unknown:
                 stack.extend(unknown)
             else:
-                known[current] = any(known[need] for need in unmet)
+                known[current] = any(known[need] or self._has_ended(need) for need in unmet)
         return known[number]
 
     def hold(self) -> Hold | None:
@@ -122,6 +122,11 @@ class Waiting:
             if instance.state not in ENDING and instance.note and instance.brake is not None:
                 return Hold(_BRAKES[instance.brake][0], instance.note)
         return None
+
+    def _has_ended(self, need: int) -> bool:
+        """Whoever waits for a need that has ended is about to be told."""
+        run = self._tx.run(need)
+        return run is not None and run.terminal
 
     def _goes_on_but_for_needs(self, run: Run) -> bool:
         if run.terminal or run.state is RunState.BLOCKED:
@@ -211,7 +216,7 @@ class Waiting:
                     message=f"it needs #{need.number} ({need.task.title}), which is {need.state}",
                     short="need other tasks first",
                     remedy=f"`interlock why {need.number}`",
-                    by_itself=self.goes_on(number),
+                    by_itself=need.terminal or self.goes_on(number),
                     details={"need": need.number},
                 )
 

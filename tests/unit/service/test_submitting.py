@@ -13,7 +13,7 @@ from interlock.domain.run import Route, Run
 from interlock.domain.settings import OnNeedFailed
 from interlock.domain.states import RunState
 from interlock.domain.task import PRIORITY_LIMIT, Task
-from interlock.service import operating, submitting
+from interlock.service import moves, operating, submitting
 from interlock.service.submitting import Item, Planned, Standing
 
 
@@ -95,8 +95,11 @@ def test_a_need_that_failed(
 
 
 @pytest.mark.parametrize("policy", [OnNeedFailed.FAIL, OnNeedFailed.SKIP])
-def test_a_long_chain_ends_with_its_first_link(yard: Yard, policy: OnNeedFailed) -> None:
+def test_a_long_chain_ends_with_its_first_link(
+    yard: Yard, policy: OnNeedFailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Longer than Python's stack is deep."""
+    monkeypatch.setattr(moves, "TOLD_AT_ONCE", 10_000)
     yard.configure(on_need_failed=policy)
     tasks = [Task(title=f"{n}", id=f"{n}", needs=(f"{n - 1}",) if n else ()) for n in range(2500)]
     runs = submit_all(yard, *tasks)

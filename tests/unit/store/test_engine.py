@@ -197,12 +197,6 @@ def test_ctrl_c_in_an_inline_write_keeps_nothing_of_it(inline: SqliteStore) -> N
     assert there(inline, "a", "b") == ["b"]
 
 
-async def test_what_is_answered_is_in_the_file(store: SqliteStore) -> None:
-    for index in range(20):
-        await store.write(put(f"k{index}"))
-        assert there(store, f"k{index}")
-
-
 async def test_two_loops_share_a_writer(store: SqliteStore) -> None:
     answers: list[str] = []
 
@@ -297,35 +291,6 @@ async def test_a_write_that_is_cancelled_before_it_begins_does_not_happen(store:
 
 
 # reading
-
-
-async def test_a_reader_keeps_its_snapshot_while_others_write(store: SqliteStore) -> None:
-    gate = Gate()
-
-    def look_twice(tx: Tx) -> tuple[str | None, str | None]:
-        first = tx.meta("a")
-        gate(tx)
-        return first, tx.meta("a")
-
-    await store.write(put("a", "1"))
-    seen: list[Any] = []
-
-    async def read() -> None:
-        seen.append(await store.read(look_twice))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(read)
-        await trio.to_thread.run_sync(gate.reached.wait)
-        await store.write(put("a", "2"))
-        assert store.peek(lambda tx: tx.meta("a")) == "2"
-        gate.open()
-    assert seen == [("1", "1")]
-
-
-async def test_writing_in_a_read_is_an_error(store: SqliteStore) -> None:
-    with pytest.raises(Unavailable):
-        await store.read(put("a"))
-    assert await store.read(lambda tx: tx.meta("a")) is None
 
 
 def test_a_reading_that_raises_costs_no_connection(inline: SqliteStore) -> None:

@@ -16,10 +16,10 @@ from interlock.store.sqlite.schema import APPLICATION_ID, migration_scripts, sch
 from interlock.store.sqlite.triggers import PREFIX
 
 SECOND = (
-    "0002_second",
+    "9001_second",
     "CREATE TABLE later (id INTEGER PRIMARY KEY, word TEXT) STRICT;\nINSERT INTO later (word) VALUES ('x');\n",
 )
-BROKEN = ("0002_broken", "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;\nINSERT INTO nowhere VALUES (1);\n")
+BROKEN = ("9001_broken", "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;\nINSERT INTO nowhere VALUES (1);\n")
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     before = dump(path)
-    with pytest.raises(Unavailable, match="version 99, this Interlock knows up to 1") as caught:
+    with pytest.raises(Unavailable, match=f"version 99, this Interlock knows up to {schema_version()}") as caught:
         SqliteStore(path.parent, inline=True)
     assert "upgrade Interlock" in str(caught.value.hint)
     assert dump(path) == before
@@ -88,12 +88,12 @@ def test_an_older_version_is_backed_up_and_then_migrated(path: Path, monkeypatch
     before = dump(path)
     add_migration(monkeypatch, SECOND)
     with closing(SqliteStore(path.parent, inline=True)) as store:
-        assert store.migrated_from == path.with_name(f"{DATABASE}.v1.bak")
+        assert store.migrated_from == path.with_name(f"{DATABASE}.v{schema_version() - 1}.bak")
         with pytest.raises(sqlite3.IntegrityError, match="only a terminal run"):
             # The triggers are there after a migration as well.
             store.write_now(_delete_a_run)
-    assert pragma(path, "user_version") == 2
-    assert dump(path.with_name(f"{DATABASE}.v1.bak")) == before
+    assert pragma(path, "user_version") == schema_version()
+    assert dump(path.with_name(f"{DATABASE}.v{schema_version() - 1}.bak")) == before
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT word FROM later").fetchall() == [("x",)]
 
@@ -125,10 +125,10 @@ def test_a_migration_that_fails_leaves_the_old_version_whole(path: Path, monkeyp
 
 
 def test_what_came_before_a_failing_migration_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_migration(monkeypatch, SECOND, ("0003_broken", BROKEN[1].replace("later", "even_later")))
+    add_migration(monkeypatch, SECOND, ("9002_broken", BROKEN[1].replace("later", "even_later")))
     with pytest.raises(Unavailable, match="nowhere"):
         SqliteStore(path.parent, inline=True)
-    assert pragma(path, "user_version") == 2
+    assert pragma(path, "user_version") == schema_version() - 1
 
 
 def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:

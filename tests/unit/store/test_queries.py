@@ -104,6 +104,8 @@ def test_a_hot_query_goes_by_an_index(full: sqlite3.Connection, name: str) -> No
             continue
         if name in SORTED and step == "USE TEMP B-TREE FOR ORDER BY":
             continue
+        if step.startswith("CORRELATED SCALAR SUBQUERY"):
+            continue  # its own steps follow
         assert step.startswith("SEARCH "), steps
         assert "USING" in step, steps
 
@@ -135,7 +137,7 @@ STEPS = 40
         ("due", (1_000_000, 3), 3),
         ("events_of", (1000, 0, 10), 1),
         ("events_after", (1500, 3), 3),
-        ("dependants", (1000,), 1),
+        ("dependants", (1000, 0, 10), 1),
         ("prunable", (10_000, 3), 3),
         ("queued_after", (1500, 3), 3),
     ],

@@ -144,7 +144,9 @@ SELECT a.claimed_ms - r.created_ms, a.started_ms - a.claimed_ms, a.ended_ms - a.
 FROM runs r JOIN attempts a ON a.run = r.number WHERE r.ended_ms >= ? ORDER BY r.ended_ms DESC LIMIT ?;
 
 -- name: prunable
-SELECT number FROM runs WHERE ended_ms IS NOT NULL AND ended_ms < ? ORDER BY ended_ms LIMIT ?;
+-- A need stays until everyone who waits for it was told.
+SELECT number FROM runs WHERE ended_ms IS NOT NULL AND ended_ms < ?
+  AND NOT EXISTS (SELECT 1 FROM untold_needs WHERE need = number) ORDER BY ended_ms LIMIT ?;
 
 -- name: delete_run
 DELETE FROM runs WHERE number = ?;
@@ -216,7 +218,16 @@ INSERT INTO needs (run, need, met) VALUES (?, ?, ?);
 SELECT need, met FROM needs WHERE run = ? ORDER BY need;
 
 -- name: dependants
-SELECT run FROM needs WHERE need = ? AND met = 0 ORDER BY run;
+SELECT run FROM needs WHERE need = ? AND run > ? AND met = 0 ORDER BY run LIMIT ?;
+
+-- name: leave_untold
+INSERT INTO untold_needs (need, after) VALUES (?, ?) ON CONFLICT (need) DO UPDATE SET after = excluded.after;
+
+-- name: any_untold
+SELECT EXISTS (SELECT 1 FROM untold_needs);
+
+-- name: take_untold
+DELETE FROM untold_needs WHERE need = (SELECT min(need) FROM untold_needs) RETURNING need, after;
 
 -- name: meet_need
 UPDATE needs SET met = 1 WHERE run = ? AND need = ?;

@@ -166,6 +166,11 @@ CREATE TABLE slots (
   PRIMARY KEY (run, key)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE untold_needs (
+  need  INTEGER NOT NULL PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
+  after INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE workflow_agent_routing (
   workflow_type   TEXT NOT NULL PRIMARY KEY,
   agent_id        TEXT NOT NULL,

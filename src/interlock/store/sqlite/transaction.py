@@ -251,6 +251,8 @@ class SqliteTx:
     # deadlines
 
     def next_due_ms(self) -> int | None:
+        if self._one("any_untold")[0]:
+            return 0
         due: int | None = self._one("next_due")[0]
         return due
 
@@ -358,8 +360,17 @@ class SqliteTx:
     def needs_of(self, run: int) -> list[tuple[int, bool]]:
         return [(need, bool(met)) for need, met in self._all("needs_of", run)]
 
-    def dependants(self, need: int) -> list[int]:
-        return [run for (run,) in self._all("dependants", need)]
+    def dependants(self, need: int, after: int = 0, limit: int = -1) -> list[int]:
+        return [run for (run,) in self._all("dependants", need, after, limit)]
+
+    def leave_untold(self, need: int, after: int) -> None:
+        self._worth_a_ring = True
+        self._due_ms = 0
+        self._do("leave_untold", need, after)
+
+    def take_untold(self) -> tuple[int, int] | None:
+        row = self._one("take_untold")
+        return None if row is None else (int(row[0]), int(row[1]))
 
     def meet_need(self, run: int, need: int) -> None:
         self._do("meet_need", run, need)
