@@ -31,6 +31,7 @@ from interlock.service.dispatching import circumstances
 log = logging.getLogger("interlock")
 
 VIGIL_SECONDS = 5.0
+ADOPTED_AT_ONCE = 100
 
 
 class Ending(StrEnum):
@@ -147,26 +148,30 @@ class Dispatcher:
         await self._adopt(first=True)
 
     async def _adopt(self, *, first: bool = False) -> None:
-        runs = await self.service.store.read(lambda tx: tx.live_runs())
-        owners = {run.owner for run in runs if run.held_by_agent and not run.remote and run.owner is not None}
+        owners = self.service.owners()
         gone = {owner for owner in owners if owner != self.id and not is_alive(self.around.data, owner)}
         if first and self.id in owners:
             # An earlier process had our pid as well, as the first one of a container has.
             gone.add(self.id)
         if gone:
-            agents = await self.service.read(lambda tx, ctx: circumstances(tx, ctx).agents)
-            for run in runs:
-                if self._ending is not None:
-                    # One that ends takes nothing up: nobody would see it through.
-                    return
-                if run.held_by_agent and run.owner in gone and run.number not in self.tracker.actors:
-                    adopted = await self.service.adopt(run.number, old_owner=run.owner, new_owner=self.id)
-                    if adopted is not None:
-                        agent = agents.get(adopted.agent or "") or Agent(name=adopted.agent or "")
-                        self._spawn(adopted, agent, fresh=False)
+            await self._adopt_from(gone)
         for instance in await self.service.instances():
             if instance.id != self.id and not is_alive(self.around.data, instance.id):
                 await self.service.forget_instance(instance.id)
+
+    async def _adopt_from(self, gone: set[str]) -> None:
+        live = await self.service.store.read(lambda tx: tx.live_runs())
+        theirs = [(run.number, run.owner) for run in live if run.held_by_agent and run.owner in gone]
+        orphans = [(number, owner) for number, owner in theirs if owner and number not in self.tracker.actors]
+        agents = await self.service.read(lambda tx, ctx: circumstances(tx, ctx).agents)
+        for start in range(0, len(orphans), ADOPTED_AT_ONCE):
+            if self._ending is not None:
+                # One that ends takes nothing up: nobody would see it through.
+                return
+            page = orphans[start : start + ADOPTED_AT_ONCE]
+            for run in await self.service.adopt_all(page, new_owner=self.id):
+                agent = agents.get(run.agent or "") or Agent(name=run.agent or "")
+                self._spawn(run, agent, fresh=False)
 
     def end(self, how: Ending) -> None:
         """Begin to end: ``drain`` lets agents finish, ``detach`` leaves them running, ``kill`` stops and requeues them.

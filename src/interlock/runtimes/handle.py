@@ -10,6 +10,7 @@ from contextlib import suppress
 import trio
 
 from interlock.domain.attempt_files import AttemptFiles
+from interlock.domain.crashpoints import crashpoint
 from interlock.domain.run import ProcessIdentity
 from interlock.ports.runtime import Activity, Ending, TreeSurvives
 from interlock.runtimes import attempt_lock
@@ -156,8 +157,7 @@ class ProcessHandle:
             self._pidfd = None
         if self._child and self._wrapper is not None:
             self._child = False
-            _unreaped.add(self._wrapper.pid)
-            reap_closed()
+            adopt_child(self._wrapper.pid)
 
     def _meet(self, wrapper: ProcessIdentity) -> None:
         self._wrapper = wrapper
@@ -291,6 +291,7 @@ class ProcessHandle:
                     send_signal(stat.pid, stat.start_ticks, signal.SIGTERM)
                     if stat.state == "T":
                         send_signal(stat.pid, stat.start_ticks, signal.SIGCONT)
+                crashpoint("stop.termed")
                 await self._pause(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
@@ -305,6 +306,7 @@ class ProcessHandle:
         with trio.move_on_after(PATIENCE_SECONDS):
             while not await self._tree.gone():
                 await self._tree.kill(hunt=tries >= _TRIES_BEFORE_HUNT)
+                crashpoint("stop.killed")
                 tries += 1
                 await self._pause(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -318,14 +320,19 @@ class ProcessHandle:
 
 
 def adopt_child(pid: int) -> None:
-    """Have a child reaped that no handle stands for."""
-    _unreaped.add(pid)
+    """Have a child reaped that no handle stands for: at once if it has ended, else by :func:`reap_closed`."""
+    if not _reap(pid):
+        _unreaped.add(pid)
 
 
 def reap_closed() -> None:
     """Reap ended children whose handles are closed."""
-    for pid in list(_unreaped):
-        with suppress(ChildProcessError):
-            if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                continue
-        _unreaped.discard(pid)
+    _unreaped.difference_update([pid for pid in _unreaped if _reap(pid)])
+
+
+def _reap(pid: int) -> bool:
+    """Whether this child is no more."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True

@@ -30,6 +30,12 @@ def lane_of(tx: Tx, ctx: Context, task: Task, batch: str | None) -> int:
     return tx.lane(lane_text(lane_key(task, batch, limited_now(tx, ctx))))
 
 
+def note_keying(tx: Tx, ctx: Context) -> None:
+    """Note what the lanes of a new database are keyed by, so that its first dispatcher need not file its runs anew."""
+    if tx.meta(LIMITED_META) is None:
+        tx.set_meta(LIMITED_META, msgspec.json.encode(limited(ctx.settings.limits)).decode())
+
+
 def begin_rekeying(tx: Tx, ctx: Context) -> int | None:
     """Key lanes by today's limits from now on. Returns behind which number to :func:`rekey`, None when all are filed."""
     wanted = msgspec.json.encode(limited(ctx.settings.limits)).decode()

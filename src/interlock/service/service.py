@@ -252,11 +252,13 @@ class Service:
             lambda tx, ctx, run: supervising.request_stop(tx, ctx, run, kind, reason=reason, message=message, by=by),
         )
 
-    async def adopt(self, number: int, *, old_owner: str, new_owner: str) -> Run | None:
-        """Take over a local claim whose owner is gone."""
-        return await self.write(
-            lambda tx, ctx: supervising.adopt(tx, ctx, number, old_owner=old_owner, new_owner=new_owner)
-        )
+    async def adopt_all(self, claims: Sequence[tuple[int, str]], *, new_owner: str) -> list[Run]:
+        """Take over local claims, as (number, old owner), whose owners are gone. Returns those that are ours now."""
+        return await self.write(lambda tx, ctx: supervising.adopt_all(tx, ctx, claims, new_owner=new_owner))
+
+    def owners(self) -> set[str]:
+        """Dispatchers that local claims belong to."""
+        return self.store.peek(lambda tx: tx.owners())
 
     async def agent_cannot_start(self, agent: str, reason: str) -> AgentHealth:
         """Mark an agent unavailable."""

@@ -16,7 +16,7 @@ from interlock.domain.states import TERMINAL, RunEvent, RunState
 from interlock.domain.task import PRIORITY_LIMIT, Task, UnreadableTask
 from interlock.ports.store import Tx
 from interlock.service.context import OPERATOR, Context, find_run, new_run_id
-from interlock.service.filing import lane_of, lane_text, limited_now
+from interlock.service.filing import lane_of, lane_text, limited_now, note_keying
 from interlock.service.moves import change, need_ended, record
 
 LONGEST_MS = 10 * 366 * 86_400_000
@@ -53,6 +53,7 @@ def submit(tx: Tx, ctx: Context, items: Sequence[Item], *, by: str = OPERATOR) -
         if item.task.id is not None and ids.setdefault(item.task.id, index) != index:
             raise Conflict(f"the id '{item.task.id}' is given twice", hint="ids are unique within a backlog")
     _refuse_cycles([item.task for item in items], ids)
+    note_keying(tx, ctx)
     by_lane = limited_now(tx, ctx)
     routes = tx.routes()
     lanes: dict[str, int] = {}

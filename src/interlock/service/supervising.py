@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from interlock.decide.capacity import saturated
@@ -160,6 +162,20 @@ def adopt(tx: Tx, ctx: Context, number: int, *, old_owner: str, new_owner: str) 
             "lease_expires_ms": ctx.now_ms + ctx.settings.leases.local_ms,
         },
     )
+
+
+def adopt_all(tx: Tx, ctx: Context, claims: Sequence[tuple[int, str]], *, new_owner: str) -> list[Run]:
+    """:func:`adopt` for several (number, old owner). A run with which that does not work is put on hold."""
+    adopted: list[Run] = []
+    for number, old_owner in claims:
+        try:
+            with tx.apart():
+                run = adopt(tx, ctx, number, old_owner=old_owner, new_owner=new_owner)
+        except Undone as undone:
+            quarantine(tx, ctx, number, undone.cause)
+        else:
+            adopted += [run] if run is not None else []
+    return adopted
 
 
 def forget_process(tx: Tx, ctx: Context, run: Run, *, by: str) -> Run:

@@ -35,6 +35,9 @@ SELECT {run} FROM runs WHERE ended_ms IS NULL AND state IN ('dispatched', 'claim
 UPDATE runs SET lease_expires_ms = ?1, updated_ms = ?2
 WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ?3;
 
+-- name: owners
+SELECT DISTINCT owner FROM runs WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner IS NOT NULL;
+
 -- name: claimed_by
 SELECT number FROM runs WHERE ended_ms IS NULL AND state IN ('claimed', 'running') AND owner = ?;
 

@@ -179,6 +179,9 @@ class SqliteTx:
             changed = self._do("put_aside", due_ms, number, message)
         return RunState(row[0]) if changed and not row[1] else None
 
+    def owners(self) -> set[str]:
+        return {owner for (owner,) in self._all("owners")}
+
     def claimed_by(self, owner: str) -> set[int]:
         return {number for (number,) in self._all("claimed_by", owner)}
 
