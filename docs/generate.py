@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import sys
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ import click
 
 import interlock
 from interlock import config
+from interlock import testing as kit
 from interlock.cli.main import make_group
 from interlock.decide.outcome import AGENT_MAY_SAY
 from interlock.decide.reasons import WaitKind
@@ -62,7 +64,7 @@ def command_line() -> str:
     by_status: dict[int, list[str]] = {0: ["done"], 130: ["interrupted"]}
     for status, code in statuses:
         by_status.setdefault(status, []).append(f"`{code}`")
-    by_status[1] = ["a run did not complete; `doctor` found faults"]
+    by_status[1] = ["a run did not complete; `doctor` found faults; `verify` found an invariant that fails"]
     rows = [(str(status), ", ".join(codes)) for status, codes in sorted(by_status.items())]
     parts.append("## Exit status\n\n" + _table(("status", "meaning"), rows))
     return "\n\n".join(parts)
@@ -135,7 +137,34 @@ def python() -> str:
     return "\n\n".join(parts)
 
 
-PAGES = {"configuration.md": configuration, "cli.md": command_line, "model.md": model, "python.md": python}
+def testing() -> str:
+    """The public names of the testing kit."""
+    parts = ["# Testing", inspect.cleandoc(kit.__doc__ or ""), "How to use it: [testing](../how-to/testing.md)."]
+    for name in kit.__all__:
+        thing = getattr(kit, name)
+        head = f"interlock.testing.{name}"
+        if inspect.isfunction(thing):
+            head += str(inspect.signature(thing)).replace("~", "")
+        parts.append(f"## {name}\n\n`{head}`\n\n{inspect.cleandoc(thing.__doc__ or '')}")
+        if issubclass(thing, kit.StoreConformance | kit.RuntimeConformance) if inspect.isclass(thing) else False:
+            checks = [
+                (test, inspect.cleandoc(getattr(thing, test).__doc__))
+                for test in sorted(dir(thing))
+                if test[:5] == "test_"
+            ]
+            parts.append(_table(("check", "promise"), [(f"`{test}`", promise) for test, promise in checks]))
+        if isinstance(thing, type) and issubclass(thing, enum.Enum):
+            parts.append(_table(("member", "meaning"), [(f"`{one.name}`", str(one.value)) for one in thing]))
+    return "\n\n".join(parts)
+
+
+PAGES = {
+    "configuration.md": configuration,
+    "cli.md": command_line,
+    "model.md": model,
+    "python.md": python,
+    "testing.md": testing,
+}
 
 
 def main(arguments: list[str]) -> int:

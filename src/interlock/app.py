@@ -19,7 +19,7 @@ from interlock.cli.main import run_command_line
 from interlock.config import Config, example_config, load_config
 from interlock.domain.errors import Conflict, NotFound
 from interlock.domain.places import CONFIG_FILE, DATA_FOLDER, DATABASE
-from interlock.domain.run import Event, Instance, ProcessIdentity, Run
+from interlock.domain.run import Brake, Event, Instance, ProcessIdentity, Run
 from interlock.domain.settings import Agent, RuntimeKind, Settings
 from interlock.domain.task import Task
 from interlock.ports.runtime import CannotStart, Handle, Launch, Recovery
@@ -33,6 +33,7 @@ from interlock.runtimes import (
 from interlock.service import Service
 from interlock.service.waiting import Surroundings
 from interlock.store.clock import SystemClock
+from interlock.store.disk import trouble
 from interlock.store.sqlite import SqliteStore
 
 AgentFunction = Callable[[AgentContext], Awaitable[Any]]
@@ -148,8 +149,13 @@ class Interlock:
     # what the command line asks beside that
 
     async def alive(self) -> tuple[Instance, ...]:
-        """Dispatchers that live."""
-        return alive_instances(self.data, await self.service.instances())
+        """Dispatchers that live. What keeps them from writing they cannot leave word of: it is said here in their stead."""
+        found = alive_instances(self.data, await self.service.instances())
+        what = trouble(self.data)
+        if what is None:
+            return found
+        note = Brake.STORE.note(what)
+        return tuple(msgspec.structs.replace(instance, note=instance.note or note) for instance in found)
 
     async def surroundings(self) -> Surroundings:
         """What ``why`` needs beside the database."""

@@ -1,4 +1,4 @@
-"""Every command that the README and the tutorial tell a reader to type is typed here, in their order, in an empty folder."""
+"""Every command that README, tutorial and the page on testing tell a reader to type is typed here, in order, in an empty folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _wait_for_daemon(folder: Path, daemon: subprocess.Popen[bytes]) -> None:
     pytest.fail("the daemon did not come up")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/how-to/testing.md"])
 def test_what_the_page_says_works(page: str, tmp_path: Path) -> None:
     daemon: subprocess.Popen[bytes] | None = None
     (tmp_path / "README.md").write_text("seven words are in this small file\n")

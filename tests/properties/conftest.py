@@ -1,14 +1,10 @@
-"""Makes the models beside the tests importable, and chooses how long Hypothesis looks: ``INTERLOCK_HYPOTHESIS=deep``."""
+"""Chooses how long Hypothesis looks: ``INTERLOCK_HYPOTHESIS=deep``."""
 
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 _SLOW_ON_PURPOSE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Entry] = {
     "stats": Entry("commands.numbers", "stats", DISPATCHER, "Counts, waiting times, failure rate."),
     "init": Entry("commands.init", "init", UPKEEP, "Make interlock.yaml and the data folder here."),
     "config": Entry("commands.config", "config", UPKEEP, "Check the configuration."),
+    "verify": Entry("commands.verify", "verify", UPKEEP, "Explore what the configuration leads to."),
     "doctor": Entry("commands.doctor", "doctor", UPKEEP, "Look for faults, and mend them."),
     "backup": Entry("commands.keeping", "backup", UPKEEP, "Copy the database while it is in use."),
     "export": Entry("commands.keeping", "export", UPKEEP, "Print runs, attempts and events as data."),

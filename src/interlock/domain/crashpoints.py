@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 
 _KILL = os.environ.get("INTERLOCK_CRASH_AT", "")
 _STOP = os.environ.get("INTERLOCK_STOP_AT", "")
@@ -36,8 +35,6 @@ def _signal(number: signal.Signals, delay_us: int) -> None:
         os.kill(os.getpid(), number)
         return
 
-    def later() -> None:
-        time.sleep(delay_us / 1_000_000)
-        os.kill(os.getpid(), number)
-
-    threading.Thread(target=later, name="crashpoint", daemon=True).start()
+    later = threading.Timer(delay_us / 1_000_000, os.kill, (os.getpid(), number))
+    later.daemon = True
+    later.start()

@@ -1,6 +1,6 @@
 """The port to durable state.
 
-Contract (the tests in ``tests/unit/store`` hold the engine to it):
+Contract (:class:`interlock.testing.StoreConformance` holds an adapter to it):
 
 * ``write(work)`` runs ``work(tx)`` alone: no other writer, of this process or another, sees the database change under it. It
   returns after the commit is on disk. What ``work`` raises undoes all that it did and is raised to the caller; the work of

@@ -2,238 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
-
-HELD = ("claimed", "running")
-ACTIVE = ("dispatched", *HELD)
-ENDED = ("completed", "failed", "timed_out", "cancelled")
-
-MINUTE = 60_000
-GRACE = 5_000
-STOP_MEANS = {
-    "cancel": "cancelled",
-    "timeout": "timed_out",
-    "stall": "stalled",
-    "interrupt": "interrupted",
-    "close": "closed",
-}
+from interlock.testing.beside.outlook import Outlook
+from interlock.testing.beside.values import ACTIVE, MINUTE, SECOND, STOP_MEANS, Attempt, Run
 
 
-@dataclass
-class Attempt:
-    """One execution; ``asked`` is how it was ended, None while it lives."""
-
-    holder: str
-    request: str | None
-    asked: str | None = None
-
-
-@dataclass
-class Run:
-    """A run as the design sees it."""
-
-    number: int
-    id: str
-    project: str | None = None
-    tracker: str | None = None
-    role: str | None = None
-    type: str | None = None
-    wish: str | None = None
-    tags: tuple[str, ...] = ()
-    batch: str | None = None
-    unique: str | None = None
-    own_priority: int = 0
-    timeout: int | None = None
-    not_before: int | None = None
-    backoff: bool = False
-    window: tuple[int, int] | None = None
-    """Where ``not_before`` lies, when chance decides it; the first look at the row makes it exact."""
-    state: str = "queued"
-    held: bool = False
-    needs: dict[int, bool] = field(default_factory=dict)
-    agent: str | None = None
-    fence: int = 0
-    holder: str | None = None
-    remote: bool = False
-    owner: str | None = None
-    epoch: int = 0
-    pull: bool = False
-    lease: int | None = None
-    offered: int | None = None
-    claimed: int | None = None
-    first_claimed: int | None = None
-    timeout_at: int | None = None
-    spent: int = 0
-    stop: tuple[str, str] | None = None
-    then: str | None = None
-    """A cancel or close that came behind another intent."""
-    retry_of: int | None = None
-    dispatches: int = 0
-    failures: int = 0
-    losts: int = 0
-    defers: int = 0
-    offers: int = 0
-    releases: int = 0
-    misfires: int = 0
-    slots: frozenset[str] = frozenset()
-    attempts: dict[int, Attempt] = field(default_factory=dict)
-
-    @property
-    def live(self) -> bool:
-        return self.state in HELD
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ENDED
-
-    @property
-    def unmet(self) -> int:
-        return sum(not met for met in self.needs.values())
-
-
-@dataclass(frozen=True)
-class Route:
-    agent: str
-    priority: int
-    cap: int | None
-    minutes: int | None
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The configuration."""
-
-    pull: bool = False
-    total: int = 2
-    projects: tuple[tuple[str, int], ...] = ()
-    trackers: tuple[tuple[str, int], ...] = ()
-    roles: tuple[tuple[str, int], ...] = ()
-    tags: tuple[tuple[str, int], ...] = ()
-    agents: tuple[tuple[str, int], ...] = ()
-    default_agent: str | None = "a1"
-    deadline: int | None = None
-    retry_on_timeout: bool = False
-    need_failed: str = "fail"
-    never_claimed: str = "withdraw"
-    max_retries: int = 1
-    max_losts: int = 1
-    max_defers: int = 1
-    max_offers: int = 1
-    timeout: int = 30 * MINUTE
-    local_lease: int = 5 * MINUTE
-    remote_lease: int = 10 * MINUTE
-    claim_timeout: int = 5 * MINUTE
-
-    @property
-    def speaks_of(self) -> tuple[frozenset[str], ...]:
-        """The values that limits name."""
-        return tuple(frozenset(name for name, _ in pairs) for pairs in (self.projects, self.trackers, self.tags))
-
-
-AGENTS = {"a1": 2, "a2": None}
-"""The defined agents, and the limit that each brings."""
-AGENT_TIMEOUTS = {"a1": None, "a2": 20 * MINUTE}
-ROLE_AGENTS = {"r1": "a2"}
-
-
-class World:
-    """All runs, and everything that decides about them."""
-
-    def __init__(self, rules: Rules, now: int) -> None:
-        self.rules = rules
-        self.lanes_by = rules.speaks_of
-        self.now = now
-        self.runs: dict[int, Run] = {}
-        self.routes: dict[str, Route] = {}
-        self.unavailable: dict[str, int] = {}
-        self.pullers: dict[str, tuple[str | None, tuple[str, ...], int]] = {}
-        self.paused = False
-        self.alive: int | None = None
-
-    # what decides whether a run may start
-
-    def priority(self, run: Run) -> int:
-        route = self.routes.get(run.type or "")
-        return run.own_priority + (route.priority if route else 0)
-
-    def agent_for(self, run: Run) -> str | None:
-        if run.wish:
-            return run.wish
-        if run.type in self.routes:
-            return self.routes[run.type or ""].agent
-        return ROLE_AGENTS.get(run.role or "") or self.rules.default_agent
-
-    def keys(self, run: Run, agent: str | None) -> frozenset[str]:
-        found = {"global", *(f"tag:{tag}" for tag in run.tags)}
-        named = {"project": run.project, "tracker": run.tracker, "role": run.role, "route": run.type, "agent": agent}
-        found |= {f"{noun}:{name}" for noun, name in named.items() if name is not None}
-        return frozenset(found)
-
-    def caps(self) -> dict[str, int]:
-        rules = self.rules
-        caps = {"global": rules.total}
-        for noun, pairs in (
-            ("project", rules.projects),
-            ("tracker", rules.trackers),
-            ("role", rules.roles),
-            ("tag", rules.tags),
-        ):
-            caps |= {f"{noun}:{name}": cap for name, cap in pairs}
-        caps |= {f"agent:{name}": cap for name, cap in AGENTS.items() if cap is not None}
-        for name, cap in rules.agents:
-            caps[f"agent:{name}"] = min(cap, caps.get(f"agent:{name}", cap))
-        caps |= {f"route:{name}": route.cap for name, route in self.routes.items() if route.cap is not None}
-        return caps
-
-    def used(self) -> Counter[str]:
-        return Counter(key for run in self.runs.values() for key in run.slots)
-
-    def has_room(self, keys: frozenset[str]) -> bool:
-        used, caps = self.used(), self.caps()
-        return all(used[key] < caps[key] for key in keys if key in caps)
-
-    def startable(self, run: Run) -> bool:
-        """Of a ready run: whether agent and limits allow it now."""
-        agent = self.agent_for(run)
-        if not self.rules.pull and (agent not in AGENTS or self.closed(agent)):
-            return False
-        return self.has_room(self.keys(run, agent))
-
-    def closed(self, agent: str | None) -> bool:
-        """Whether an agent gets no run now: it could not be started, or one run tries whether it can be again."""
-        retry = self.unavailable.get(agent or "", 0)
-        if not retry or retry > self.now:
-            return retry > self.now
-        since = max(retry, self.now - MINUTE)
-        return any(
-            run.state == "claimed" and not run.remote and run.agent == agent and (run.claimed or 0) >= since
-            for run in self.runs.values()
-        )
-
-    def is_ready(self, run: Run) -> bool:
-        return (
-            run.state == "queued"
-            and not run.held
-            and not run.unmet
-            and (run.not_before is None or run.not_before <= self.now)
-            and (run.window is None or run.window[0] <= self.now)
-        )
-
-    def lane(self, run: Run) -> tuple[object, ...]:
-        """What a queued run shares with those that start and wait with it."""
-        projects, trackers, tags = self.lanes_by
-        return (
-            run.batch,
-            run.wish,
-            run.type,
-            run.role,
-            run.project if run.project in projects else None,
-            run.tracker if run.tracker in trackers else None,
-            tuple(sorted(tags.intersection(run.tags))),
-        )
-
-    # moves
+class World(Outlook):
+    """All runs, and the moves that they make."""
 
     def _leave_claim(self, run: Run) -> None:
         self._count(run)
@@ -257,6 +31,12 @@ class World:
         self._give_back(run)
         run.state = "queued"
         self._set_wait(run, wait)
+
+    def withdraw(self, run: Run) -> None:
+        """Back to the queue; what it waits for stays as it is."""
+        wait = (run.not_before, run.backoff, run.window)
+        self.enqueue(run)
+        run.not_before, run.backoff, run.window = wait
 
     def _set_wait(self, run: Run, wait: tuple[int, int] | None) -> None:
         run.not_before, run.backoff, run.window = None, wait is not None, None
@@ -319,11 +99,12 @@ class World:
             return run.timeout
         if route is not None and route.minutes is not None:
             return route.minutes * MINUTE
-        return AGENT_TIMEOUTS.get(agent or "") or self.rules.timeout
+        worker = self.rules.worker(agent)
+        return self.rules.timeout if worker is None or worker.timeout is None else worker.timeout
 
     def dispatch(self, ready: list[int], *, owner: str, scope: str | None, bound: int) -> tuple[list[int], bool]:
         """The runs that are claimed or offered, in order, and whether the bound was reached. ``ready``: as woken so far."""
-        if self.paused:
+        if self.paused or not self.rules.enabled:
             return [], False
         candidates = set(ready)
         if not self.rules.pull:
@@ -340,7 +121,7 @@ class World:
                 continue
             if run.not_before is not None and run.not_before > self.now:
                 continue
-            if run.agent not in AGENTS or self.unavailable.get(run.agent or "", 0) > self.now:
+            if self.rules.worker(run.agent) is None or self.unavailable.get(run.agent or "", 0) > self.now:
                 self.enqueue(run)
                 if self.is_ready(run):
                     candidates.add(run.number)
@@ -396,7 +177,7 @@ class World:
             if permanent or run.failures > rules.max_retries:
                 self.finish(run, "failed")
             else:
-                delay = min(300_000, 10_000 * 2 ** (run.failures - 1))
+                delay = doubled(run.failures, rules.retry_base, rules.retry_longest)
                 self.enqueue(run, wait=(delay // 2, delay))
         elif kind in ("completed", "closed"):
             self.finish(run, "completed")
@@ -410,27 +191,27 @@ class World:
             if run.defers > rules.max_defers:
                 self.finish(run, "failed")
             else:
-                delay = 60_000 if delay is None else delay
+                delay = rules.default_defer if delay is None else delay
                 self.enqueue(run, wait=(delay, delay))
         elif kind in ("lost", "lapsed"):
             run.losts += 1
             if run.losts > rules.max_losts:
                 self.finish(run, "failed")
             else:
-                delay = 0 if run.losts == 1 else min(60_000, 1000 * 2 ** (run.losts - 2))
+                delay = 0 if run.losts == 1 else doubled(run.losts - 1, SECOND, MINUTE)
                 self.offer_again(run, delay)
-        elif kind == "returned" and run.releases == 0 and not run.held and not self.paused:
+        elif kind == "returned" and run.releases == 0 and not self.braked(run):
             self.offer_again(run, 0)
             run.releases = 1
         elif kind == "cannot_start":
             run.misfires += 1
-            delay = min(300_000, 5000 * 2 ** (run.misfires - 1))
+            delay = doubled(run.misfires, 5 * SECOND, 5 * MINUTE)
             self.enqueue(run, wait=(delay // 2, delay))
         else:
             self.enqueue(run)
 
     def offer_again(self, run: Run, delay: int) -> None:
-        if run.held or self.paused:
+        if self.braked(run):
             self.enqueue(run, wait=(delay // 2, delay) if delay else None)
             return
         remote = run.remote
@@ -458,12 +239,12 @@ class World:
             dues = [run.timeout_at, run.not_before]
             if run.pull:
                 assert run.offered is not None
-                dues = [run.timeout_at, run.offered + self.rules.claim_timeout * 2**run.offers]
+                dues = [run.timeout_at, run.offered + self.rules.claim_timeout * 2 ** min(run.offers, 10)]
         elif run.live:
             dues = [run.timeout_at if run.stop is None else None]
             if run.remote:
                 assert run.lease is not None
-                dues.append(run.lease + GRACE)
+                dues.append(run.lease + self.rules.grace)
         return min((due for due in dues if due is not None), default=None)
 
     def reap(self) -> None:
@@ -488,10 +269,10 @@ class World:
                 self.finish(run, "failed")
             elif run.pull:
                 rounds = max(1, run.dispatches // (rules.max_offers + 1))
-                wait = min(60 * MINUTE, MINUTE * 2 ** (rounds - 1))
+                wait = doubled(rounds, MINUTE, 60 * MINUTE)
                 self.enqueue(run, wait=(wait, wait))
         elif run.live:
-            if run.remote and run.lease is not None and run.lease + GRACE <= self.now:
+            if run.remote and run.lease is not None and run.lease + self.rules.grace <= self.now:
                 self.end_attempt(run, STOP_MEANS[run.stop[0]] if run.stop else "lapsed")
             elif run.stop is None and timed_out:
                 spent = run.spent + self.now - (run.claimed or 0)
@@ -551,4 +332,6 @@ class World:
         )
 
 
-__all__ = ["ACTIVE", "AGENTS", "ENDED", "HELD", "STOP_MEANS", "Attempt", "Route", "Rules", "Run", "World", "replace"]
+def doubled(tries: int, base: int, longest: int) -> int:
+    """The wait after so many tries."""
+    return int(min(longest, base * 2 ** min(tries - 1, 40)))

@@ -1,0 +1,162 @@
+"""The people of a simulation: they submit tasks, meddle with runs, answer questions, and steer the dispatchers."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import trio
+
+from interlock.actors import Ending
+from interlock.actors.instance import alive_instances
+from interlock.domain.errors import InterlockError, Unavailable
+from interlock.domain.run import Route
+from interlock.domain.task import Task
+from interlock.service import Service
+from interlock.service.waiting import Surroundings
+from interlock.testing.simulation.chances import chance_of
+from interlock.testing.simulation.disk import Client, ClientStore
+from interlock.testing.simulation.machine import FreshClock
+from interlock.testing.simulation.scenario import Arrival, Deed, DeedKind, Job
+from interlock.testing.simulation.watching import Tracked
+from interlock.testing.simulation.words import of_deed
+from interlock.testing.simulation.world import World
+
+AGAIN_SECONDS = 7.0
+_MUST = frozenset({DeedKind.RESUME, DeedKind.UNHOLD, DeedKind.ROUTE})
+"""What somebody comes back for when the store did not take it."""
+_ENDINGS = {DeedKind.DRAIN: Ending.DRAIN, DeedKind.STOP: Ending.KILL, DeedKind.DETACH: Ending.DETACH}
+
+
+class People(Client):
+    """All of them: one process beside the dispatchers, which nobody kills."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__("people")
+        self._world = world
+        self._clock = FreshClock(world.machine)
+        rng = chance_of(world.scenario.seed, "people")
+        self.service = Service(ClientStore(world.disk, self), self._clock, world.scenario.settings, rng=rng)
+        self.runs: dict[str, int] = {}
+        self.accepted: set[int] = set()
+        self.deeds: Counter[str] = Counter()
+
+    async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
+        """Again and again until the store takes it; what Interlock refuses is no matter."""
+        while True:
+            try:
+                await act()
+            except Unavailable:
+                await trio.sleep(AGAIN_SECONDS)
+            except InterlockError:
+                return
+            else:
+                return
+
+    async def prepare(self) -> None:
+        """What is there before anything begins."""
+        for route in self._world.scenario.routes:
+            await self.service.put_route(route)
+
+    async def submit(self, arrival: Arrival) -> None:
+        """Hand in tasks until they are accepted."""
+        tasks = [self._task(job) for job in arrival.jobs]
+        while True:
+            try:
+                accepted = await self.service.submit_all(tasks)
+            except Unavailable:
+                await trio.sleep(AGAIN_SECONDS)
+            else:
+                break
+        for job, submitted in zip(arrival.jobs, accepted, strict=True):
+            self.runs[job.name] = submitted.run.number
+            self.accepted.add(submitted.run.number)
+        for job in arrival.jobs:
+            if job.held:
+                await self._insist(lambda number=self.runs[job.name]: self.service.hold(number))  # type: ignore[misc]
+
+    def _task(self, job: Job) -> Task:
+        known = [self.runs[name] for name in job.after if name in self.runs]
+        needs = tuple(f"#{number}" for number in known if number in self._world.watcher.runs)
+        return msgspec.structs.replace(job.task, needs=(*job.task.needs, *needs)) if needs else job.task
+
+    async def answer(self, run: Tracked) -> None:
+        """Answer a question, in time."""
+        await trio.sleep(run.job.answer_ms / 1000)
+        await self._insist(lambda: self.service.answer(run.number, "this one"))
+
+    async def do(self, deed: Deed) -> None:
+        """Do something; what Interlock refuses is no matter."""
+        self.deeds[deed.kind] += 1
+        number = self.runs.get(deed.job or "")
+        if deed.job is not None and number is None:
+            return
+        self._world.watcher.tell(of_deed(deed, f"#{number}"))
+        if deed.kind in _MUST:
+            await self._insist(lambda: self._do(deed, number or 0))
+            return
+        try:
+            await self._do(deed, number or 0)
+        except InterlockError as error:
+            self._world.watcher.tell(f"  refused: {error.message}")
+
+    async def _do(self, deed: Deed, number: int) -> None:
+        service = self.service
+        match deed.kind:
+            case DeedKind.CANCEL:
+                await service.cancel(number)
+            case DeedKind.CLOSE:
+                await service.close(number)
+            case DeedKind.RETRY:
+                again = await service.retry(number)
+                self.runs[deed.job or ""] = again.number
+                self.accepted.add(again.number)
+            case DeedKind.HOLD:
+                await service.hold(number)
+            case DeedKind.UNHOLD:
+                await service.unhold(number)
+            case DeedKind.PRIORITY:
+                await service.set_priority(number, deed.number)
+            case DeedKind.PAUSE:
+                await service.pause(message="a look at something")
+            case DeedKind.RESUME:
+                await service.resume()
+            case DeedKind.ROUTE:
+                assert deed.route is not None
+                await service.put_route(deed.route)
+            case DeedKind.LIMIT:
+                self._world.set_limit(deed.number)
+                self._world.end_dispatcher(deed.who, Ending.DETACH, deed.ms)
+            case DeedKind.PRUNE:
+                await self.prune(deed.ms)
+            case DeedKind.DRAIN | DeedKind.STOP | DeedKind.DETACH:
+                self._world.end_dispatcher(deed.who, _ENDINGS[deed.kind], deed.ms)
+
+    async def prune(self, older_than_ms: int) -> None:
+        """Delete runs that ended long ago, with what they left."""
+        world = self._world
+        while True:
+            gone = await self.service.prune(self._clock.now_ms() - older_than_ms)
+            for number, folders in gone:
+                world.watcher.pruned(number)
+                self.accepted.discard(number)
+                for folder in folders:
+                    shutil.rmtree(world.folder / folder, ignore_errors=True)
+            if not gone:
+                return
+
+    async def put_in_order(self, routes: tuple[Route, ...]) -> None:
+        """Take back whatever holds work up: pauses, holds, limits."""
+        await self._insist(self.service.resume)
+        for route in routes:
+            await self._insist(lambda route=route: self.service.put_route(route))  # type: ignore[misc]
+        held = "SELECT number FROM runs WHERE held = 1 AND ended_ms IS NULL ORDER BY number"
+        for (number,) in self._world.watcher.connection.execute(held).fetchall():
+            await self._insist(lambda number=number: self.service.unhold(number))  # type: ignore[misc]
+
+    async def surroundings(self) -> Surroundings:
+        """What `why` looks at beside the database."""
+        alive = alive_instances(self._world.folder, await self.service.instances())
+        return Surroundings(alive=alive, free_memory_bytes=self._world.free_memory)
