@@ -34,4 +34,4 @@ def yard(make_yard: Any) -> Iterator[Any]:
     yield made
     for daemon in made.daemons:
         daemon.kill()
-    assert list(made.faults()) == []
+    assert made.faults() == []

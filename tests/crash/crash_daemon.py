@@ -1,36 +1,42 @@
-"""The real command line in a process that can be told to stand still.
+"""The real command line in a process that a test can tell what the system would.
 
-CRASH_STOP_AT=POINT: SIGSTOP instead of a kill, the first time that this crash point is passed. CRASH_NO_CGROUPS=1: hold
-trees by the other means. Otherwise it is ``interlock`` with the same arguments.
+CRASH_NO_CGROUPS=1: hold trees by the other means. CRASH_CLOCK=FILE: the wall clock is off by as many milliseconds as the
+file says, if it is there; it can be set while the process runs, as an operator sets the system's. Otherwise it is ``interlock``
+with the same arguments.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 from functools import partial
 
-import interlock.actors.run
 import interlock.app
-import interlock.runtimes.command
-from interlock.domain.crashpoints import crashpoint
 from interlock.runtimes import CommandRuntime
-
-passed: set[str] = set()
-
-
-def stand_still(name: str) -> None:
-    """The crash point, and a halt where one was asked for."""
-    crashpoint(name)
-    if name == os.environ.get("CRASH_STOP_AT") and name not in passed:
-        passed.add(name)
-        os.kill(os.getpid(), signal.SIGSTOP)
+from interlock.store.clock import SystemClock
 
 
-if __name__ == "__main__":
-    if os.environ.get("CRASH_STOP_AT"):
-        interlock.actors.run.crashpoint = stand_still
-        interlock.runtimes.command.crashpoint = stand_still
+def set_wall_clock_by(file: str) -> None:
+    """From now on, in this process, wall time is what the system says plus what ``file`` says."""
+    of_the_system = SystemClock._wall_ms
+
+    def wall_ms() -> int:
+        try:
+            with open(file) as offset:
+                return of_the_system() + int(offset.read())
+        except FileNotFoundError:
+            return of_the_system()
+
+    SystemClock._wall_ms = staticmethod(wall_ms)  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """The command line."""
+    if os.environ.get("CRASH_CLOCK"):
+        set_wall_clock_by(os.environ["CRASH_CLOCK"])
     if os.environ.get("CRASH_NO_CGROUPS"):
         interlock.app.CommandRuntime = partial(CommandRuntime, cgroups=False)  # type: ignore[misc,assignment]
     interlock.app.main()
+
+
+if __name__ == "__main__":
+    main()

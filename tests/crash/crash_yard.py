@@ -9,22 +9,21 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from crash_watcher import Watcher, agents_of
+import crash_books
+from crash_watcher import Seen, agents_of
+from crash_witness import Witness
 
 from interlock.domain.run import Attempt, Event, Run
 from interlock.domain.settings import Settings
-from interlock.domain.states import RunEvent, RunState
 from interlock.domain.task import Task
-from interlock.machines.table import RUN
 from interlock.service import operating, submitting
-from interlock.service.context import Context
+from interlock.service.context import Context, find_run
 from interlock.store.sqlite import SqliteStore
 
 HERE = Path(__file__).parent
@@ -32,7 +31,7 @@ DEADLINE_SECONDS = 30.0
 
 AGENT = r"""
 cd "$YARD" || exit 9
-say() { echo "$INTERLOCK_RUN_ID $INTERLOCK_FENCE $1" >>journal; }
+say() { read -r up _ </proc/uptime; echo "$INTERLOCK_RUN_ID $INTERLOCK_FENCE $1 $up" >>journal; }
 first() { [ ! -e "marks/$INTERLOCK_RUN_ID" ] && : >"marks/$INTERLOCK_RUN_ID"; }
 leave() { say "end $1"; exit "$1"; }
 say "begin $$"
@@ -123,10 +122,15 @@ class Yard:
         self.contained = contained
         self.daemons: list[Daemon] = []
         self.log_folder = base
-        self.tags: dict[str, tuple[str, ...]] = {}
+        self.limits: dict[str, int] = {}
+        self._witnesses = 0
+        self._clients = 0
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._offset_ms = 0
         (base / "marks").mkdir(parents=True)
         (base / "agent.sh").write_text(AGENT)
         (base / "journal").touch()
+        (base / "tags").touch()
         self.settings = Settings()
         self.store = SqliteStore(self.data, create=True, inline=True)
         self.configure()
@@ -137,6 +141,9 @@ class Yard:
     def __exit__(self, *_: object) -> None:
         for daemon in self.daemons:
             daemon.kill()
+        for process in self._started:
+            process.kill()
+            process.wait()
         self.store.close()
         # What forks may have forked once more since it was seen.
         deadline = time.monotonic() + 10
@@ -146,10 +153,26 @@ class Yard:
                     os.kill(seen.pid, signal.SIGKILL)
             time.sleep(0.01)
 
+        for path in self.cgroups():
+            with suppress(OSError):
+                path.rmdir()
+
+    def cgroups(self) -> list[Path]:
+        """The cgroups that launches here took down in their locks and that are still there."""
+        named = (lock.read_text(errors="replace").strip() for lock in self.data.glob("attempts/*/*/lock"))
+        return [Path(name) for name in named if name.startswith("/sys/fs/cgroup/") and Path(name).is_dir()]
+
     # setting up
 
     def configure(self, *, agents: dict[str, Any] | None = None, **dispatch: Any) -> None:
-        """Write interlock.yaml (JSON is YAML). ``agents`` beside those of every kind in the agent's script."""
+        """Write interlock.yaml (JSON is YAML). ``agents`` beside those of every kind in the agent's script.
+
+        Limits that are set before the first daemon starts are looked for in the event log, too.
+        """
+        concurrency = dispatch.get("concurrency", {})
+        self.limits = {f"tag:{tag}": limit for tag, limit in concurrency.get("perTag", {}).items()}
+        if "global" in concurrency:
+            self.limits["global"] = concurrency["global"]
         script = str(self.base / "agent.sh")
         kinds = ["forks", "escapes", "stubborn", "flaky", "hopeless", "writes", "later", "deaf", "shouts"]
         commands: dict[str, list[str]] = {kind: ["/bin/sh", script, kind] for kind in kinds}
@@ -170,6 +193,10 @@ class Yard:
         }
         (self.base / "interlock.yaml").write_text(json.dumps(content))
 
+    def reopen(self) -> None:
+        """Open the store again, after it was closed for what cannot be done to an open one."""
+        self.store = SqliteStore(self.data, inline=True)
+
     def command(self, *arguments: str) -> list[str]:
         """The command line of Interlock on this yard."""
         data = ["--data", str(self.data), "--config", str(self.base / "interlock.yaml")]
@@ -180,6 +207,7 @@ class Yard:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("INTERLOCK_", "CRASH_"))}
         if not self.contained:
             kept["CRASH_NO_CGROUPS"] = "1"
+        kept["CRASH_CLOCK"] = str(self.base / "clock")
         return {**kept, **more}
 
     def daemon(self, *, peer: bool = False, crash_at: str = "", stop_at: str = "") -> Daemon:
@@ -187,7 +215,7 @@ class Yard:
         log = self.log_folder / f"daemon{len(self.daemons)}.log"
         more = {"INTERLOCK_CRASH_AT": crash_at} if crash_at else {}
         if stop_at:
-            more["CRASH_STOP_AT"] = stop_at
+            more["INTERLOCK_STOP_AT"] = stop_at
         with log.open("wb") as output:
             process = subprocess.Popen(
                 self.command("up", *(["--peer"] if peer else [])),
@@ -217,35 +245,87 @@ class Yard:
             check=False,
         )
 
-    def watcher(self, limit: int, **tag_limits: int) -> Watcher:
+    def watcher(self, limit: int, **tag_limits: int) -> Witness:
         """The independent witness."""
-        return Watcher(str(self.data), limit, tag_limits, lambda run: self.tags.get(run, ()))
+        self._witnesses += 1
+        report = self.log_folder / f"witness{self._witnesses}.jsonl"
+        return Witness(self.data, report, self.base / "tags", limit, tag_limits)
+
+    def client(self, program: str, *arguments: str, **environment: str) -> tuple[subprocess.Popen[bytes], Path]:
+        """Start another program of this folder; what it says goes to the file."""
+        self._clients += 1
+        said = self.log_folder / f"client{self._clients}.log"
+        with said.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, str(HERE / program), str(self.data), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.base,
+                env=self.environment(**environment),
+            )
+        self._started.append(process)
+        return process, said
+
+    def set_clock(self, offset_ms: int) -> None:
+        """The wall clock of all of Interlock's processes here is off by so much from now on."""
+        self._offset_ms = offset_ms
+        part = self.base / "clock.part"
+        part.write_text(str(offset_ms))
+        part.replace(self.base / "clock")
 
     # doing and asking, from this process, beside the daemons
 
     def _context(self) -> Context:
-        return Context(now_ms=time.time_ns() // 1_000_000, rng=Random(), settings=self.settings)
+        return Context(now_ms=self.now_ms(), rng=Random(), settings=self.settings)
+
+    def now_ms(self) -> int:
+        """The wall clock of here."""
+        return time.time_ns() // 1_000_000 + self._offset_ms
 
     def submit(self, *agents: str, tags: Sequence[str] = (), **fields: Any) -> list[Run]:
         """Queue a task for each agent; when this returns, they were acknowledged."""
-        items = [
-            submitting.Item(task=Task(title=f"{agent} {index}", agent=agent, tags=tuple(tags), **fields))
+        return self._submit(
+            Task(title=f"{agent} {index}", agent=agent, tags=tuple(tags), **fields)
             for index, agent in enumerate(agents)
-        ]
+        )
+
+    def submit_one(self, title: str, **fields: Any) -> Run:
+        """Queue a task of any form."""
+        return self._submit([Task(title=title, **fields)])[0]
+
+    def _submit(self, tasks: Iterable[Task]) -> list[Run]:
+        items = [submitting.Item(task=task) for task in tasks]
         done = self.store.write_now(lambda tx: submitting.submit(tx, self._context(), items, by="test"))
-        for submitted in done:
-            self.tags[submitted.run.id] = tuple(tags)
-        return [submitted.run for submitted in done]
+        with (self.base / "tags").open("a") as known:
+            known.writelines(f"{one.run.id} {tag}\n" for one in done for tag in one.run.task.tags)
+        return [one.run for one in done]
+
+    def unhold(self, number: int) -> Run:
+        """Let a run be dispatched again."""
+        return self.store.write_now(lambda tx: operating.unhold(tx, self._context(), find_run(tx, number)))
 
     def cancel(self, run: Run) -> Run:
         """Cancel as another process would."""
         return self.store.write_now(lambda tx: operating.cancel(tx, self._context(), self.get(run)))
+
+    def interrupt(self, run: Run) -> Run:
+        """Have its agent stopped and the run queued again."""
+        return self.store.write_now(
+            lambda tx: operating.interrupt(tx, self._context(), self.get(run), by="test", message="interrupted")
+        )
 
     def get(self, run: Run) -> Run:
         """As it is now."""
         found = self.store.read_now(lambda tx: tx.run(run.number))
         assert found is not None, f"run #{run.number} was acknowledged and is lost"
         return found
+
+    def unfinished(self) -> list[Run]:
+        """Runs that have not ended."""
+        with crash_books.opened(self.data / "interlock.db") as db:
+            numbers = [row["number"] for row in db.execute("SELECT number FROM runs WHERE ended_ms IS NULL")]
+        return self.store.read_now(lambda tx: [find_run(tx, number) for number in numbers])
 
     def attempts(self, run: Run) -> list[Attempt]:
         return self.store.read_now(lambda tx: tx.attempts(run.number))
@@ -294,7 +374,7 @@ class Yard:
 
         until(said, what=f"the agent of #{run.number}")
 
-    def processes(self, run: Run | None = None) -> list[Any]:
+    def processes(self, run: Run | None = None) -> list[Seen]:
         """Living processes of agents."""
         return [seen for seen in agents_of(str(self.data)) if run is None or seen.run == run.id]
 
@@ -304,50 +384,6 @@ class Yard:
 
     # the books
 
-    def faults(self) -> Iterator[str]:
-        """What is wrong with the records at any moment: slots, states, histories."""
-        yield from self.store.read_now(lambda tx: tx.slot_faults())
-        yield from self.store.integrity_faults()
-        last = self.store.read_now(lambda tx: tx.last_seq())
-        numbers = {event.run for event in self.store.read_now(lambda tx: tx.events_after(0, last))}
-        for number in sorted(numbers):
-            run = self.store.read_now(lambda tx, number=number: tx.run(number))
-            if run is None:
-                yield f"run #{number} has events and is not there"
-                continue
-            yield from self._history_faults(run)
-
-    def _history_faults(self, run: Run) -> Iterator[str]:
-        name = f"#{run.number} ({run.task.title})"
-        state: RunState | None = None
-        moves: Counter[str] = Counter()
-        for event in self.events(run):
-            if event.event not in tuple(RunEvent):
-                continue
-            moves[event.event] += 1
-            if event.event == RunEvent.SUBMIT:
-                state = RunState.QUEUED
-                continue
-            if state is None or event.from_state != state:
-                yield f"{name}: event {event.seq} {event.event} from {event.from_state}, but it was {state}"
-                return
-            state = RUN.target(state, event.event)
-            if event.to_state != state:
-                yield f"{name}: event {event.seq} {event.event} led to {event.to_state}, not to {state}"
-        if state != run.state:
-            yield f"{name}: its events lead to {state}, it is {run.state}"
-        if moves["complete"] != (run.state == "completed"):
-            yield f"{name}: {moves['complete']} completions, and it is {run.state}"
-        attempts = self.attempts(run)
-        if [attempt.fence for attempt in attempts] != list(range(1, run.fence + 1)):
-            yield f"{name}: attempts {[attempt.fence for attempt in attempts]} under fence {run.fence}"
-        if moves["claim"] != len(attempts):
-            yield f"{name}: {moves['claim']} claims and {len(attempts)} attempts"
-        for attempt in attempts:
-            live = run.held_by_agent and attempt.fence == run.fence
-            if (attempt.ended_ms is None) != live:
-                yield f"{name}: attempt {attempt.fence} is {attempt.state}, the run is {run.state}"
-            if not live and not (attempt.reason and (attempt.message or "").strip()):
-                yield f"{name}: attempt {attempt.fence} ended without reason or message"
-        if run.terminal and not (run.reason and (run.message or "").strip()):
-            yield f"{name}: it ended {run.state} without reason or message"
+    def faults(self) -> list[str]:
+        """What is wrong with the records at any moment: slots, states, histories, limits."""
+        return crash_books.faults(self.data / "interlock.db", limits=self.limits)

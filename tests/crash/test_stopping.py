@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from crash_yard import Yard, until
-
-from interlock.domain.errors import Unavailable
 
 BOTH = pytest.mark.parametrize("contained", [True, False], ids=["cgroup", "plain"])
 
@@ -55,7 +51,7 @@ def test_what_the_agent_left_behind_is_gone_before_the_run_is_completed(make_yar
         # Looked at in this order: first that it is completed, then that nobody is left.
         yard.until_state(run, "completed")
         assert yard.processes(run) == []
-    assert list(yard.faults()) == []
+    assert yard.faults() == []
 
 
 @BOTH
@@ -89,24 +85,6 @@ def test_a_timeout_can_be_tried_again(yard: Yard) -> None:
     run = yard.until_state(run, "failed")
     assert run.reason == "retries_exhausted"
     assert [attempt.state for attempt in yard.attempts(run)] == ["timed_out", "timed_out"]
-
-
-def test_downtime_counts_for_no_timeout(yard: Yard) -> None:
-    first = yard.up()
-    (run,) = yard.submit("waits", timeout_ms=3000)
-    yard.until_ready(run)
-    yard.until_state(run, "running")
-    first.kill()
-    due = yard.get(run).timeout_at_ms
-    assert due is not None
-    until(lambda: time.time() * 1000 > due + 500, what="the time of the timeout")
-    yard.up()
-    until(lambda: "adopt" in yard.event_names(run))
-    moved = yard.get(run).timeout_at_ms
-    assert moved is not None
-    assert moved > time.time() * 1000
-    yard.go()
-    yard.until_state(run, "completed")
 
 
 def test_a_stalled_agent_is_stopped_and_tried_again(yard: Yard) -> None:
@@ -185,26 +163,6 @@ def test_kill_stops_and_requeues_and_the_next_daemon_goes_on(yard: Yard) -> None
     yard.until_state(runs[1], "cancelled")
 
 
-def test_a_missing_command_is_no_attempt_and_its_runs_go_on_when_it_is_there(yard: Yard) -> None:
-    program = yard.base / "worker"
-    yard.configure(agents={"worker": {"command": [str(program)]}})
-    yard.up()
-    runs = yard.submit("worker", "worker", "worker", "worker")
-    until(lambda: yard.store.read_now(lambda tx: tx.healths()))
-    for run in runs:
-        now = yard.until_state(run, "queued")
-        assert (now.failures, now.losts, now.defers) == (0, 0, 0)
-    why = yard.run_command("why", f"#{runs[0].number}")
-    assert f"{program} does not exist" in why.stdout
-    health = yard.store.read_now(lambda tx: tx.healths())["worker"]
-    assert health.tries == 1
-    program.write_text("#!/bin/sh\nexit 0\n")
-    program.chmod(0o755)
-    for run in runs:
-        assert yard.until_state(run, "completed", seconds=20).failures == 0
-    assert yard.store.read_now(lambda tx: tx.healths()) == {}
-
-
 def test_ten_megabytes_on_one_line(yard: Yard) -> None:
     yard.up()
     (run,) = yard.submit("shouts")
@@ -246,82 +204,3 @@ def test_too_little_memory_holds_dispatching_back(yard: Yard) -> None:
     yard.configure(minFreeMemory="1MiB")
     yard.up()
     yard.until_state(run, "completed")
-
-
-def test_a_database_that_another_program_holds_pauses_the_daemon(yard: Yard) -> None:
-    """Longer than the daemon's patience with it (10 s), so that its writes fail."""
-    import sqlite3
-
-    daemon = yard.up()
-    (run,) = yard.submit("waits")
-    yard.until_state(run, "running")
-    holder = sqlite3.connect(yard.data / "interlock.db", isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    yard.go()
-    try:
-        until(lambda: b"waits for the store" in daemon.log.read_bytes(), 25, what="the outage")
-        assert daemon.alive
-    finally:
-        holder.execute("ROLLBACK")
-        holder.close()
-    run = yard.until_state(run, "completed")
-    assert yard.begun(run) == [1]
-    (after,) = yard.submit("blink")
-    yard.until_state(after, "completed")
-
-
-def test_a_full_disk_pauses_and_nothing_acknowledged_is_lost(full_disk: Any) -> None:
-    """A data folder on a file system of its own that fills up under load."""
-    yard, fill, drain = full_disk
-    daemon = yard.up()
-    before = yard.submit(*["nap"] * 6)
-    until(lambda: yard.begun(before[0]))
-    fill()
-    accepted, refused = [], 0
-    for _ in range(20):
-        try:
-            accepted += yard.submit("blink")
-        except Unavailable:
-            refused += 1
-    until(lambda: refused or b"waits for the store" in daemon.log.read_bytes(), what="the outage")
-    assert daemon.alive
-    drain()
-    for run in [*before, *accepted]:
-        yard.until_state(run, "completed", seconds=60)
-    (after,) = yard.submit("blink")
-    yard.until_state(after, "completed")
-    assert list(yard.faults()) == []
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Any:
-    """A yard on a small tmpfs, and what fills it and frees it again."""
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    place = tmp_path / "small"
-    place.mkdir()
-    if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"size=8m") != 0:
-        pytest.skip(f"a tmpfs cannot be mounted here: {os.strerror(ctypes.get_errno())}")
-    try:
-        with Yard(place / "yard") as yard:
-            # Journal and marks are the test's own books: they stay where there is room.
-            for name in ("journal", "marks"):
-                (tmp_path / name).mkdir() if name == "marks" else (tmp_path / name).touch()
-                old = yard.base / name
-                old.rmdir() if name == "marks" else old.unlink()
-                old.symlink_to(tmp_path / name)
-            yard.log_folder = tmp_path
-            ballast = place / "ballast"
-
-            def fill() -> None:
-                with ballast.open("wb", buffering=0) as file:
-                    try:
-                        while True:
-                            file.write(b"x" * 4096)
-                    except OSError:
-                        return
-
-            yield yard, fill, ballast.unlink
-    finally:
-        libc.umount2(os.fsencode(place), 2)

@@ -37,6 +37,7 @@ class Service:
         self.clock = clock
         self.settings = settings
         self.rng = rng or SystemRandom()
+        self._followed = False
 
     def context(self) -> Context:
         """Time, chance and settings for a command that runs now."""
@@ -47,7 +48,23 @@ class Service:
 
         ``bulk``: it may take long, for it goes over many runs.
         """
-        return await self.store.write(lambda tx: command(tx, self.context()), bulk=bulk)
+
+        def work(tx: Tx) -> tuple[bool, T]:
+            follows = not self._followed or abs(self.clock.step_ms()) > supervising.CLOCK_STEP_MS
+            if follows:
+                self._follow_clock(tx)
+            return follows, command(tx, self.context())
+
+        follows, answer = await self.store.write(work, bulk=bulk)
+        # Not before it is on disk: a command that was refused has taken the look at the clock back with it.
+        self._followed = self._followed or follows
+        return answer
+
+    def _follow_clock(self, tx: Tx) -> None:
+        """Somebody set the wall clock: move what is stored along, once for all processes, before anything is written by it."""
+        self._followed = False
+        self.clock.reanchor()
+        supervising.follow_clock(tx, self.context(), self.clock.epoch())
 
     async def read(self, question: Callable[[Tx, Context], T]) -> T:
         """Answer a question from a snapshot."""

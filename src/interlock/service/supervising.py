@@ -196,13 +196,13 @@ EPOCH_META = "epoch"
 
 def catch_up(tx: Tx, ctx: Context, *, epoch: tuple[str, int], threshold_ms: int) -> int:
     """See :meth:`interlock.service.Service.catch_up`."""
-    shifted = _follow_clock(tx, ctx, epoch)
+    shifted = follow_clock(tx, ctx, epoch)
     alive = tx.meta(ALIVE_META)
     tx.set_meta(ALIVE_META, str(ctx.now_ms))
     tx.drop_pullers(ctx.now_ms - PULLER_GONE_MS)
     if alive is None:
         return shifted
-    gap = ctx.now_ms - (int(alive) + shifted)
+    gap = ctx.now_ms - int(alive)
     if abs(gap) <= threshold_ms:
         return shifted
     _shift(tx, ctx, gap, backoffs=False)
@@ -218,7 +218,8 @@ def _shift(tx: Tx, ctx: Context, by_ms: int, *, backoffs: bool) -> None:
         change(tx, ctx, run)
 
 
-def _follow_clock(tx: Tx, ctx: Context, epoch: tuple[str, int]) -> int:
+def follow_clock(tx: Tx, ctx: Context, epoch: tuple[str, int]) -> int:
+    """Move every stored deadline by the step that the wall clock made since the last look, of any process. Returns the step."""
     boot_id, offset_ms = epoch
     stored = tx.meta(EPOCH_META)
     known = None if stored is None else msgspec.json.decode(stored, type=tuple[str, int])
@@ -228,4 +229,6 @@ def _follow_clock(tx: Tx, ctx: Context, epoch: tuple[str, int]) -> int:
     if abs(step) <= CLOCK_STEP_MS:
         return 0
     _shift(tx, ctx, step, backoffs=True)
+    if (alive := tx.meta(ALIVE_META)) is not None:
+        tx.set_meta(ALIVE_META, str(int(alive) + step))
     return step

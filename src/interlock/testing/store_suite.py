@@ -183,9 +183,15 @@ class StoreConformance(StoreTxConformance):
             # The others wait behind it, so that a store with group commit takes them together.
             time.sleep(SHORT)
 
+        async def first(store: Store) -> None:
+            try:
+                await store.write(slow)
+            except Mishap as error:
+                outcomes[-1] = error
+
         async with self.opened() as store:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(store.write, slow)
+                nursery.start_soon(first, store)
                 for index in range(30):
                     nursery.start_soon(one, store, index)
             there = await store.read(lambda tx: [index for index in range(30) if tx.meta(f"k{index}")])
@@ -193,6 +199,7 @@ class StoreConformance(StoreTxConformance):
         must(there == wanted, f"of 30 writes, every third of which raised, {there} are there; should be {wanted}")
         others = [index for index in wanted if outcomes[index] != f"k{index}"]
         must(not others, f"these did not get their own answer: {others}")
+        must(-1 not in outcomes, f"one that raised nothing got the error of another: {outcomes.get(-1)!r}")
         own = [index for index in range(30) if index % 3 == 1 and outcomes[index] is not True]
         must(not own, f"these did not get the error that they raised: {own}")
 

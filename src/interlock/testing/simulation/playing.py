@@ -33,8 +33,11 @@ KEPT_RUNS = 5000
 JANITOR_SECONDS = 3 * 3600.0
 
 
-def play(scenario: Scenario, *, log: Callable[[bytes], None] | None = None) -> Story:
-    """Play ``scenario``. ``log`` is given the event log, line by line, in its canonical form."""
+def play(scenario: Scenario, *, log: Callable[[bytes], None] | None = None, until_ms: int | None = None) -> Story:
+    """Play ``scenario``. ``log`` is given the event log, line by line, in its canonical form.
+
+    ``until_ms``: break off after so much simulated time, for those who look for something that happens before.
+    """
     memory = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
     with (
         tempfile.TemporaryDirectory(prefix="interlock-simulation-", dir=memory if memory.is_dir() else None) as folder,
@@ -42,7 +45,9 @@ def play(scenario: Scenario, *, log: Callable[[bytes], None] | None = None) -> S
         named_locks(),
         _quiet(),
     ):
-        return trio.run(_Play(scenario, Path(folder), log).run, clock=trio.testing.MockClock(autojump_threshold=0))
+        return trio.run(
+            _Play(scenario, Path(folder), log, until_ms).run, clock=trio.testing.MockClock(autojump_threshold=0)
+        )
 
 
 @contextmanager
@@ -58,8 +63,11 @@ def _quiet() -> Iterator[None]:
 
 
 class _Play:
-    def __init__(self, scenario: Scenario, folder: Path, log: Callable[[bytes], None] | None) -> None:
+    def __init__(
+        self, scenario: Scenario, folder: Path, log: Callable[[bytes], None] | None, until_ms: int | None
+    ) -> None:
         self._scenario = scenario
+        self._until_ms = until_ms
         self._folder = folder
         self._log = log
 
@@ -81,6 +89,8 @@ class _Play:
 
     async def _live(self) -> None:
         self._tasks.start_soon(self._audits)
+        if self._until_ms is not None:
+            self._tasks.start_soon(self._break_off, self._until_ms)
         agents = [None, *sorted(self._scenario.settings.agents)]
         for number in range(self._scenario.pullers):
             puller = Puller(self._world, self._people, number, agents[number % len(agents)] if number > 1 else None)
@@ -109,6 +119,10 @@ class _Play:
 
     def _asked(self, run: Tracked) -> None:
         self._tasks.start_soon(self._people.answer, run)
+
+    async def _break_off(self, after_ms: int) -> None:
+        await trio.sleep(after_ms / 1000)
+        self._world.end()
 
     async def _audits(self) -> None:
         if self._scenario.jobs > KEPT_RUNS:

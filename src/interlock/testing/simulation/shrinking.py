@@ -9,8 +9,10 @@ import msgspec
 
 from interlock.testing.simulation.playing import play
 from interlock.testing.simulation.scenario import Arrival, Conduct, Deed, Entry, Fault, Job, Plan, Scenario
-from interlock.testing.simulation.story import Story
+from interlock.testing.simulation.story import Scene, Story
 
+AFTERWARDS_MS = 30 * 60 * 1000
+BEFOREHAND_MS = 60 * 1000
 Part = Entry
 """What can be left out: an entry, an arrival being taken apart into one for each of its jobs."""
 
@@ -41,21 +43,28 @@ class _Shrinker:
 
     def shrink(self) -> Story:
         """One kind of step after the other, until none helps."""
-        self._forget_what_came_after()
+        self._leave_out_much()
         size = -1
         while size != self._size() and not self._out_of_time:
             size = self._size()
-            self._leave_out()
+            self._leave_out_kinds()
+            self._leave_out_parts()
             self._simplify()
         return self._best
 
+    @property
+    def _scenario(self) -> Scenario:
+        return self._best.scenario
+
     def _size(self) -> int:
-        return len(msgspec.json.encode(self._best.scenario.entries))
+        return len(msgspec.json.encode(self._scenario.entries))
 
     def _try(self, scenario: Scenario) -> bool:
         if self._out_of_time:
             return False
-        story = play(scenario)
+        assert self._best.failure is not None
+        # Whatever is left out, it happens at about the same time, or not at all.
+        story = play(scenario, until_ms=self._best.failure.at_ms + AFTERWARDS_MS)
         if story.failure is None or story.failure.rule != self._rule:
             return False
         self._best = story
@@ -63,21 +72,45 @@ class _Shrinker:
             self._progress(story)
         return True
 
-    def _forget_what_came_after(self) -> None:
-        failure, scenario = self._best.failure, self._best.scenario
-        assert failure is not None
-        parts = [part for part in _parts(scenario.entries) if part.at_ms <= failure.at_ms]
-        self._try(_without(scenario, parts)) or self._try(replace(scenario, entries=_whole(parts)))
+    def _keep(self, keep: Callable[[Part], bool]) -> bool:
+        """Leave out what is not to be kept. False when there is no such thing, or it is needed."""
+        parts = _parts(self._scenario.entries)
+        kept = [part for part in parts if keep(part)]
+        return len(kept) < len(parts) and self._try(_without(self._scenario, kept))
 
-    def _leave_out(self) -> None:
+    def _leave_out_much(self) -> None:
+        """What came after, and all tasks but the one whose run it was, or but the last ones."""
+        failure = self._best.failure
+        assert failure is not None
+        for scenes in (tuple(one for one in failure.scenes if one.job == failure.job), failure.scenes):
+            for before_ms in (BEFOREHAND_MS, failure.at_ms):
+                staged = _staged(self._scenario, scenes, failure.at_ms, before_ms)
+                if staged is not None and self._try(staged):
+                    return
+        self._keep(lambda part: part.at_ms <= failure.at_ms)
+        if self._keep(lambda part: not isinstance(part, Arrival) or part.jobs[0].name == failure.job):
+            return
+        for hours in (0.1, 0.5, 1):
+            since_ms = failure.at_ms - hours * 3_600_000
+            if self._keep(lambda part, since_ms=since_ms: part.at_ms >= since_ms):  # type: ignore[misc]
+                return
+
+    def _leave_out_kinds(self) -> None:
+        self._keep(lambda part: not isinstance(part, Deed))
+        self._keep(lambda part: not isinstance(part, Fault))
+        kinds = {part.kind for part in self._scenario.entries if isinstance(part, (Fault, Deed))}
+        for kind in sorted(kinds):
+            self._keep(lambda part, kind=kind: isinstance(part, Arrival) or part.kind != kind)  # type: ignore[misc]
+
+    def _leave_out_parts(self) -> None:
         """Halves, quarters, ... single parts."""
-        parts = _parts(self._best.scenario.entries)
+        parts = _parts(self._scenario.entries)
         chunk = max(1, len(parts) // 2)
-        while not self._out_of_time:
+        while parts and not self._out_of_time:
             start = 0
             while start < len(parts) and not self._out_of_time:
                 left = parts[:start] + parts[start + chunk :]
-                if self._try(_without(self._best.scenario, left)):
+                if self._try(_without(self._scenario, left)):
                     parts = left
                 else:
                     start += chunk
@@ -86,15 +119,33 @@ class _Shrinker:
             chunk //= 2
 
     def _simplify(self) -> None:
-        for scenario in _simpler(self._best.scenario):
+        for scenario in _simpler(self._scenario):
             if self._out_of_time:
                 return
             self._try(scenario)
-        for index in range(len(self._best.scenario.entries)):
-            for entry in _simpler_entry(self._best.scenario.entries[index]):
-                entries = list(self._best.scenario.entries)
+        for index in range(len(self._scenario.entries)):
+            for entry in _simpler_entry(self._scenario.entries[index]):
+                entries = list(self._scenario.entries)
                 entries[index] = entry
-                self._try(replace(self._best.scenario, entries=tuple(entries)))
+                self._try(replace(self._scenario, entries=tuple(entries)))
+
+
+def _staged(scenario: Scenario, scenes: Sequence[Scene], end_ms: int, before_ms: int) -> Scenario | None:
+    """Only what was going on at the end, as if it had just begun, and only what happened ``before_ms`` before it or later."""
+    if not scenes:
+        return None
+    begin_ms = max(0, min(scene.since_ms for scene in scenes) - before_ms)
+    jobs = {job.name: job for entry in scenario.entries if isinstance(entry, Arrival) for job in entry.jobs}
+    parts: list[Part] = []
+    for scene in scenes:
+        job = jobs[scene.job]
+        plans = job.plans[min(scene.fence, len(job.plans)) - 1 :]
+        parts.append(Arrival(at_ms=scene.since_ms, jobs=(replace(job, plans=plans, after=()),)))
+    parts += [
+        entry for entry in scenario.entries if not isinstance(entry, Arrival) and begin_ms <= entry.at_ms <= end_ms
+    ]
+    parts.sort(key=lambda part: part.at_ms)
+    return _without(scenario, [replace(part, at_ms=max(0, part.at_ms - begin_ms)) for part in parts])
 
 
 def _parts(entries: Iterable[Entry]) -> list[Part]:

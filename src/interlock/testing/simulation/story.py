@@ -7,16 +7,27 @@ import msgspec
 from interlock.testing.simulation.scenario import Scenario
 
 
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was at work when a rule was broken: the name of its task, and its attempt with the time when that began."""
+
+    job: str
+    fence: int
+    since_ms: int
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that was broken. ``rule`` is a stable name, ``what`` a sentence, ``at_ms`` since the beginning of the simulation.
 
-    ``run``: its number; ``log``: the last lines of what happened before (its events, faults, deeds), one sentence each.
+    ``run``: its number, ``job``: the name of its task; ``scenes``: what was going on; ``log``: the last lines of what happened
+    before (its events, faults, deeds), one sentence each.
     """
 
     rule: str
     what: str
     at_ms: int
     run: int | None = None
+    job: str | None = None
+    scenes: tuple[Scene, ...] = ()
     log: tuple[str, ...] = ()
 
 

@@ -18,6 +18,7 @@ from interlock.machines.table import RUN
 from interlock.testing.simulation.fates import fate_fits
 from interlock.testing.simulation.machine import Machine
 from interlock.testing.simulation.scenario import Job
+from interlock.testing.simulation.story import Scene
 from interlock.testing.simulation.words import moment
 
 _EVENTS = (
@@ -87,6 +88,15 @@ class Watcher:
     def tell(self, line: str) -> None:
         """Something happened beside the event log."""
         self.recent.append(f"{moment(self._machine.elapsed_ms())}  {line}")
+
+    def scenes(self, also: Tracked | None) -> tuple[Scene, ...]:
+        """What is going on: the runs that are active, and one more."""
+        active = {run.number: run for run in self.unfinished.values() if run.state in ACTIVE}
+        if also is not None:
+            active[also.number] = also
+        return tuple(
+            Scene(job=run.job.name, fence=max(1, run.fence), since_ms=run.claimed) for _, run in sorted(active.items())
+        )
 
     def look(self, settings: Settings) -> None:
         """Read what was committed, by a process that goes by ``settings``."""

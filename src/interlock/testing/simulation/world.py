@@ -61,8 +61,16 @@ class World:
     def broken(self, rule: str, what: str, run: int | None = None) -> None:
         """A rule was broken: the first time ends the play."""
         if self.failure is None:
-            log = tuple(self.watcher.recent)
-            self.failure = Failure(rule=rule, what=what, at_ms=self.machine.elapsed_ms(), run=run, log=log)
+            tracked = self.watcher.runs.get(run or 0)
+            self.failure = Failure(
+                rule=rule,
+                what=what,
+                at_ms=self.machine.elapsed_ms(),
+                run=run,
+                job=None if tracked is None else tracked.job.name,
+                scenes=self.watcher.scenes(tracked),
+                log=tuple(self.watcher.recent),
+            )
             self.end()
 
     def end(self) -> None:
