@@ -16,7 +16,7 @@ import trio
 
 from interlock.actors.admission import Admission
 from interlock.actors.instance import InstanceLock, is_alive
-from interlock.actors.reaper import ASLEEP_MS, Reaper
+from interlock.actors.reaper import Reaper
 from interlock.actors.run import RunActor, Surroundings
 from interlock.actors.supervision import keep_running, persist
 from interlock.actors.tracker import Tracker
@@ -27,6 +27,7 @@ from interlock.domain.states import DispatcherState, Reason
 from interlock.machines.table import DISPATCHER
 from interlock.ports.store import EVERYTHING
 from interlock.service.dispatching import circumstances
+from interlock.service.supervising import ASLEEP_MS
 
 log = logging.getLogger("interlock")
 

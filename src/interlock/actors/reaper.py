@@ -14,9 +14,6 @@ from interlock.ports.store import News
 if TYPE_CHECKING:
     from interlock.actors.run import Surroundings
 
-ASLEEP_MS = 12_000
-"""Time in which no dispatcher was awake counts against nobody once it is so long."""
-
 
 class Reaper:
     """Sleeps until the next deadline of a run, or of an agent that is to be tried again."""
@@ -45,8 +42,7 @@ class Reaper:
                 await self._sleep(due)
 
     async def once(self) -> None:
-        """Do what is due. Time in which this process slept is given back before anything is judged."""
-        await self.service.catch_up(ASLEEP_MS)
+        """Do what is due."""
         for reaped in await self.service.reap():
             actor = self.tracker.actors.get(reaped.run.number)
             if actor is not None and reaped.run.stop is not None and reaped.run.fence == actor.run.fence:

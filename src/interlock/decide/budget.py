@@ -27,12 +27,12 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[RunEvent, ...]
     reason: Reason
     message: str
+    failures: int
+    losts: int
+    defers: int
+    misfires: int
     not_before_ms: int | None = None
     why: str | None = None
-    failures: int = 0
-    losts: int = 0
-    defers: int = 0
-    misfires: int = 0
 
 
 ATTEMPT_EVENTS = {
@@ -102,7 +102,7 @@ def settle(run: Run, outcome: Outcome, settings: Settings, now_ms: int, rng: Ran
 def _misfired(base: Settlement, run: Run, outcome: Outcome, now_ms: int, rng: Random, *, waits: int) -> Settlement:
     """Nothing was started. ``waits``: which wait of a growing row this is, 0 for none."""
     to = msgspec.structs.replace
-    base = to(base, events=(RunEvent.WITHDRAW,), losts=run.losts, misfires=run.misfires + 1)
+    base = to(base, events=(RunEvent.WITHDRAW,), losts=run.losts, misfires=base.misfires + 1)
     if not waits:
         return base
     delay = equal_jitter_ms(exponential_ms(waits, *MISFIRE_BACKOFF_MS), rng)
@@ -154,7 +154,7 @@ def _lost(base: Settlement, run: Run, outcome: Outcome, settings: Settings, now_
             message=message,
         )
     # The first loss is most likely the machine's doing and goes on at once; a repeated one waits longer each time.
-    delay = 0 if losts == 1 else equal_jitter_ms(exponential_ms(losts - 1, SECOND, 60 * SECOND), rng)
+    delay = equal_jitter_ms(exponential_ms(losts - 1, SECOND, 60 * SECOND), rng)
     if not delay:
         return to(base, events=(RunEvent.RELEASE,), losts=losts)
     return to(base, events=(RunEvent.RELEASE,), losts=losts, not_before_ms=now_ms + delay, why=outcome.message)

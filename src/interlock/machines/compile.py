@@ -50,10 +50,10 @@ def compiled() -> str:
 
 
 def _entry(name: str, machine: type[StateMachine]) -> str:
-    states: list[Any] = list(cast("Iterable[object]", machine.states))
-    (initial,) = [str(state.value) for state in states if state.initial]
+    states = cast("Iterable[Any]", machine.states)
+    (initial,) = [state.value for state in states if state.initial]
     moves = [
-        (str(state.value), str(event), str(transition.target.value))
+        (state.value, event, transition.target.value)
         for state in states
         for transition in state.transitions
         for event in transition.events
@@ -62,14 +62,14 @@ def _entry(name: str, machine: type[StateMachine]) -> str:
         f"    {_text(name)}: Compiled(\n"
         f"        definition={_text(f'{machine.__module__}:{machine.__name__}')},\n"
         f"        initial={_text(initial)},\n"
-        f"        final={_lines([_text(str(state.value)) for state in states if state.final])},\n"
-        f"        events={_lines([_text(str(event)) for event in cast('Iterable[object]', machine.events)])},\n"
+        f"        final={_lines([_text(state.value) for state in states if state.final])},\n"
+        f"        events={_lines([_text(event) for event in cast('Iterable[object]', machine.events)])},\n"
         f"        moves={_lines([f'({_text(a)}, {_text(b)}, {_text(c)})' for a, b, c in moves])},\n"
         "    ),\n"
     )
 
 
-def _text(word: str) -> str:
+def _text(word: object) -> str:
     return f'"{word}"'
 
 

@@ -236,8 +236,15 @@ class Service:
     # supervising
 
     async def reap(self, *, bound: int = 256) -> list[supervising.Reaped]:
-        """Do what is due."""
-        return await self.write(lambda tx, ctx: supervising.reap(tx, ctx, bound))
+        """Do what is due. Time in which no dispatcher was awake is given back first, in the same transaction: a process that
+        sleeps between the two would judge by deadlines that have passed in its sleep.
+        """
+
+        def awake(tx: Tx, ctx: Context) -> list[supervising.Reaped]:
+            supervising.catch_up(tx, ctx, epoch=self.clock.epoch(), threshold_ms=supervising.ASLEEP_MS)
+            return supervising.reap(tx, ctx, bound)
+
+        return await self.write(awake)
 
     def next_due_ms(self) -> int | None:
         """When something is due next."""

@@ -19,6 +19,8 @@ from interlock.service.moves import change, move, record, tell_some_more
 from interlock.service.quarantine import quarantine
 
 CLOCK_STEP_MS = 5000
+ASLEEP_MS = 12_000
+"""Time in which no dispatcher was awake counts against nobody once it is so long."""
 PULLER_GONE_MS = 3600 * 1000
 """An agent that has not come for an offer this long is forgotten."""
 

@@ -41,6 +41,10 @@ def test_a_retry_waits_within_the_configured_bounds(failures: int, seed: int, ba
     assert whole // 2 <= retry_delay_ms(failures, retry, Random(seed)) <= whole <= most
 
 
+def test_a_huge_count_builds_no_huge_number() -> None:
+    assert exponential_ms(2**80, 1, 1000) == 1000
+
+
 def test_failures_that_came_together_do_not_return_together() -> None:
     rng = Random(3)
     assert len({equal_jitter_ms(10_000, rng) for _ in range(50)}) > 40

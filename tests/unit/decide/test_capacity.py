@@ -45,7 +45,7 @@ def test_every_kind_of_limit() -> None:
             per_tracker={"gh": 2},
             per_role={"r": 3},
             per_tag={"gpu": 0},
-            per_agent={"a": 5, "b": 9},
+            per_agent={"a": 5, "b": 9, "c": 3, "remote": 6},
         ),
         agents={"a": Agent(name="a", max_concurrent=8), "b": Agent(name="b", max_concurrent=2), "c": Agent(name="c")},
     )
@@ -61,6 +61,8 @@ def test_every_kind_of_limit() -> None:
         "tag:gpu": 0,
         "agent:a": 5,
         "agent:b": 2,
+        "agent:c": 3,
+        "agent:remote": 6,
         "route:review": 4,
     }
 
@@ -76,6 +78,7 @@ def test_what_is_full_says_by_how_much() -> None:
 
 def test_a_limit_of_nothing_is_full_at_once() -> None:
     assert saturated(("tag:gpu",), {}, {"tag:gpu": 0}) == [Saturated("tag:gpu", 0, 0)]
+    assert saturated(("tag:gpu",), {}, {"tag:gpu": 1}) == []
 
 
 KEYS = st.sampled_from(["global", "tag:a", "tag:b", "project:p", "agent:x"])

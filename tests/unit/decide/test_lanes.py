@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.decide.capacity import caps, saturated, slot_keys
-from interlock.decide.lanes import LaneKey, lane_key, limited
+from interlock.decide.lanes import LaneKey, Limited, lane_key, limited
 from interlock.decide.routing import agent_for
 from interlock.domain.run import Route
 from interlock.domain.settings import Limits, Role, Settings
 from interlock.domain.task import Task
 from interlock.service.filing import lane_text
 
-LIMITS = Limits(total=3, per_project={"p": 1}, per_tracker={"gh": 2}, per_role={"r": 1}, per_tag={"gpu": 1, "net": 2})
+LIMITS = Limits(
+    total=3,
+    per_project={"p": 1},
+    per_tracker={"gh": 2},
+    per_role={"r": 1},
+    per_tag={"net": 2, "gpu": 1, "disk": 3},
+    per_agent={"b": 1},
+)
 SETTINGS = Settings(limits=LIMITS, roles={"r": Role(name="r", agent="b")}, default_agent="a")
 ROUTES = {"review": Route(workflow_type="review", agent_id="c", max_concurrent=1)}
 TASKS = st.builds(
@@ -57,10 +65,30 @@ def test_tags_are_a_set() -> None:
     assert one.tags == ("gpu", "net")
 
 
+def test_tags_stand_in_order() -> None:
+    names = [f"tag-{n}" for n in range(20)]
+    by = limited(Limits(per_tag=dict.fromkeys(names, 1)))
+    assert lane_key(Task(title="t", tags=tuple(reversed(names))), None, by).tags == tuple(sorted(names))
+
+
+def test_a_batch_has_lanes_of_its_own() -> None:
+    assert lane_key(Task(title="t"), "B", Limited()) == LaneKey(batch="B")
+
+
 def test_the_order_in_which_limits_are_written_does_not_matter() -> None:
-    assert limited(Limits(per_tag={"a": 1, "b": 2})) == limited(Limits(per_tag={"b": 9, "a": 9}))
+    found = limited(Limits(per_project={"q": 1, "p": 2}, per_tracker={"gl": 1, "gh": 2}, per_tag={"net": 1, "gpu": 2}))
+    assert found == Limited(projects=("p", "q"), trackers=("gh", "gl"), tags=("gpu", "net"))
+
+
+def test_the_stand_in_has_what_the_lane_has_and_nothing_else() -> None:
+    key = LaneKey(batch="B", agent="b", type="review", role="r", project="p", tracker="gh", tags=("gpu",))
+    assert key.as_task() == Task(
+        title="", agent="b", type="review", role="r", project="p", tracker="gh", tags=("gpu",)
+    )  # fmt: skip
 
 
 def test_a_lane_is_stored_as_short_text() -> None:
     assert lane_text(LaneKey()) == "{}"
     assert lane_text(LaneKey(tags=("gpu",))) == '{"tags":["gpu"]}'
+    left_out = {"batch": None, "agent": None, "type": None, "role": None, "project": None, "tracker": None, "tags": ()}
+    assert msgspec.structs.asdict(msgspec.json.decode("{}", type=LaneKey)) == left_out

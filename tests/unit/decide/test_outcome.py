@@ -29,6 +29,12 @@ OWN_WORDS = [
 ]
 
 
+ENDS = """
+completed failed timed_out stalled cancelled closed interrupted deferred blocked lost lapsed returned cannot_start
+"""
+USED = Usage(input_tokens=3, cost_usd=0.5)
+
+
 def stopped(kind: StopKind, reason: str = "r") -> Stop:
     return Stop(kind=kind, reason=reason, message="because", by="me", at_ms=1)
 
@@ -61,21 +67,67 @@ def test_a_stop_intent_comes_first(
 
 def test_a_deadline_is_named_as_such() -> None:
     assert decided(stop=stopped(StopKind.TIMEOUT, "deadline")).reason is Reason.DEADLINE
+    assert decided(stop=stopped(StopKind.CANCEL, "deadline")).reason is Reason.OPERATOR
 
 
 @pytest.mark.parametrize("status", [None, 0, 1, 75])
-@pytest.mark.parametrize("result", OWN_WORDS)
-def test_the_agents_own_word_comes_before_its_exit_status(result: ResultFile, status: int | None) -> None:
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [
+        (
+            OWN_WORDS[0],
+            Outcome(kind=OutcomeKind.COMPLETED, reason=Reason.DONE, message="all done", result={"n": 1}),
+        ),
+        (
+            ResultFile(outcome=OutcomeKind.FAILED, message=" no "),
+            Outcome(kind=OutcomeKind.FAILED, reason=Reason.AGENT_FAILED, message="no"),
+        ),
+        (
+            OWN_WORDS[1],
+            Outcome(kind=OutcomeKind.FAILED, reason=Reason.PERMANENT_FAILURE, message="no", permanent=True),
+        ),
+        (
+            ResultFile(outcome=OutcomeKind.DEFERRED, message="later", defer_seconds=2.0015, usage=USED),
+            Outcome(kind=OutcomeKind.DEFERRED, reason=Reason.DEFERRED, message="later", delay_ms=2001, usage=USED),
+        ),
+        (
+            OWN_WORDS[3],
+            Outcome(kind=OutcomeKind.BLOCKED, reason=Reason.HELP_NEEDED, message="which one?", question="which one?"),
+        ),
+        (
+            ResultFile(outcome=OutcomeKind.BLOCKED, message="help", question=" which one? "),
+            Outcome(kind=OutcomeKind.BLOCKED, reason=Reason.HELP_NEEDED, message="help", question="which one?"),
+        ),
+    ],
+)
+def test_the_agents_own_word_comes_before_its_exit_status(
+    result: ResultFile, outcome: Outcome, status: int | None
+) -> None:
     found = decided(result=result, exit_status=status, tail="bye")
-    assert found.kind is result.outcome
-    assert found.message
-    assert found.exit_status == status
+    assert found == msgspec.structs.replace(outcome, exit_status=status)
+    assert type(found.delay_ms) is type(outcome.delay_ms)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (OutcomeKind.COMPLETED, "done"),
+        (OutcomeKind.DEFERRED, "asked for a later time"),
+        (OutcomeKind.FAILED, "the agent reported a failure without saying more"),
+        (OutcomeKind.BLOCKED, "needs help"),
+    ],
+)
+@pytest.mark.parametrize("said", [None, "", " \n"])
+def test_a_word_without_a_message_is_put_into_one(kind: OutcomeKind, said: str | None, message: str) -> None:
+    assert decided(result=ResultFile(outcome=kind, message=said)).message == message
 
 
 @pytest.mark.parametrize("status", [None, 0, 1, 75])
 def test_a_result_file_that_cannot_be_read_fails_the_attempt(status: int | None) -> None:
     found = decided(result_fault="not JSON", exit_status=status)
-    assert (found.kind, found.reason, found.message) == (OutcomeKind.FAILED, Reason.BAD_RESULT_FILE, "not JSON")
+    assert found == Outcome(
+        kind=OutcomeKind.FAILED, reason=Reason.BAD_RESULT_FILE, message="not JSON", exit_status=status
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -91,7 +143,41 @@ def test_a_result_file_that_cannot_be_read_fails_the_attempt(status: int | None)
 )
 def test_then_the_exit_status(status: int | None, kind: OutcomeKind, reason: Reason, message: str) -> None:
     found = decided(exit_status=status, tail="bye")
-    assert (found.kind, found.reason, found.message) == (kind, reason, message)
+    assert found == Outcome(kind=kind, reason=reason, message=message, exit_status=status)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (0, "done"),
+        (75, "asked for a later time (exit status 75)"),
+        (1, "exited with status 1"),
+    ],
+)
+def test_blank_output_says_nothing(status: int, message: str) -> None:
+    assert decided(exit_status=status, tail=" \n").message == message
+    assert decided(exit_status=status, tail=" \n", result=ResultFile(message=" ")).message == message
+    assert decided(exit_status=status, tail=" \n", result=ResultFile()).message == message
+
+
+@pytest.mark.parametrize("status", [0, 1, 75])
+def test_long_messages_are_cut(status: int) -> None:
+    long = "x" * 10_000
+    assert len(decided(exit_status=status, tail=long).message) < MESSAGE_LIMIT + 10
+
+
+@pytest.mark.parametrize("kind", sorted(AGENT_MAY_SAY))
+def test_long_words_of_an_agent_are_cut(kind: OutcomeKind) -> None:
+    found = decided(result=ResultFile(outcome=kind, message="x" * 10_000, question="y" * 10_000))
+    assert len(found.message) < MESSAGE_LIMIT + 10
+    assert len(found.question or "") < MESSAGE_LIMIT + 10
+
+
+@pytest.mark.parametrize("stop", [None, stopped(StopKind.CANCEL)])
+@pytest.mark.parametrize("status", [None, 0, 1, 75])
+@pytest.mark.parametrize("said", [None, OutcomeKind.COMPLETED])
+def test_what_it_used_is_kept(stop: Stop | None, status: int | None, said: OutcomeKind | None) -> None:
+    assert decided(stop=stop, exit_status=status, result=ResultFile(outcome=said, usage=USED)).usage == USED
 
 
 def test_a_result_without_an_outcome_adds_to_the_exit_status() -> None:
@@ -101,8 +187,15 @@ def test_a_result_without_an_outcome_adds_to_the_exit_status() -> None:
         OutcomeKind.FAILED, True, [1], Usage(input_tokens=3),
     )  # fmt: skip
     assert found.message == "exited with status 2: nearly"
-    assert decided(result=result, exit_status=0).message == "nearly"
-    assert decided(result=ResultFile(defer_seconds=1.5), exit_status=75).delay_ms == 1500
+    assert not decided(result=ResultFile(message="nearly"), exit_status=2).permanent
+    completed = decided(result=result, exit_status=0)
+    assert (completed.message, completed.result) == ("nearly", [1])
+
+
+def test_a_deferral_by_exit_status_may_say_for_how_long() -> None:
+    found = decided(result=ResultFile(defer_seconds=1.5005, message="busy"), exit_status=75)
+    assert (found.message, found.delay_ms, type(found.delay_ms)) == ("busy", 1500, int)
+    assert decided(result=ResultFile(), exit_status=75).delay_ms is None
 
 
 def test_what_the_agent_asked_is_kept() -> None:
@@ -123,7 +216,40 @@ def test_every_end_says_something(status: int | None, result: ResultFile | None,
     assert len(found.message) < MESSAGE_LIMIT + 10
 
 
+def test_the_words_for_an_end_stay() -> None:
+    """They are stored with the attempt, and agents write some of them into their result file."""
+    assert [kind.value for kind in OutcomeKind] == ENDS.split()
+    assert all(kind.value == kind.name.lower() for kind in OutcomeKind)
+
+
+def test_an_outcome_says_only_what_is_known() -> None:
+    lost = decided()
+    assert msgspec.structs.asdict(lost) == {
+        "kind": OutcomeKind.LOST,
+        "reason": Reason.PROCESS_LOST,
+        "message": "the process is gone and left neither exit status nor result",
+        "permanent": False,
+        "result": None,
+        "exit_status": None,
+        "delay_ms": None,
+        "question": None,
+        "usage": None,
+    }
+
+
 # the result file
+
+
+def test_nothing_has_to_be_in_it() -> None:
+    assert msgspec.structs.asdict(read_result(b"{}")) == {
+        "outcome": None,
+        "message": None,
+        "result": None,
+        "permanent": False,
+        "usage": None,
+        "defer_seconds": None,
+        "question": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -133,13 +259,15 @@ def test_every_end_says_something(status: int | None, result: ResultFile | None,
         (b"[]", "not as it should be"),
         (b'{"outcome": "completed"', "not as it should be"),
         (b"\xff\xfe", "not as it should be"),
-        (b"[" * 100_000, "not as it should be"),
+        (b'{"result": ' + b"[" * 100_000, "not as it should be"),
+        (b'{"message": "\xff"}', "not as it should be"),
         (b'{"permanent": "yes"}', "permanent"),
         (b'{"outcome": "great"}', "great"),
-        (b'{"outcome": "timed_out"}', "an agent may say: blocked, completed, deferred, failed"),
+        (b'{"outcome": "timed_out"}', "'timed_out'; an agent may say: blocked, completed, deferred, failed"),
+        (b'{"outcome": "blocked"}', "without a question"),
         (b'{"outcome": "blocked", "message": " "}', "without a question"),
         (b'{"outcome": "deferred", "deferSeconds": -1}', "deferSeconds"),
-        (b'{"outcome": "deferred", "deferSeconds": 1e99}', "deferSeconds"),
+        (b'{"outcome": "deferred", "deferSeconds": 31622401}', "deferSeconds"),
     ],
 )
 def test_what_is_wrong_with_it_is_said(data: bytes, fault: str) -> None:
@@ -150,6 +278,16 @@ def test_what_is_wrong_with_it_is_said(data: bytes, fault: str) -> None:
 def test_unknown_keys_are_no_fault() -> None:
     read = read_result(b'{"outcome": "deferred", "deferSeconds": 30, "mood": "fine", "usage": {"costUsd": 1}}')
     assert (read.outcome, read.defer_seconds) == (OutcomeKind.DEFERRED, 30)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5, 366 * 24 * 60 * 60])
+def test_a_deferral_of_up_to_a_year(seconds: float) -> None:
+    assert read_result(b'{"deferSeconds": %s}' % str(seconds).encode()).defer_seconds == seconds
+
+
+@pytest.mark.parametrize("words", [b'"question": "which?"', b'"message": "which?"'])
+def test_a_question_may_stand_in_the_message(words: bytes) -> None:
+    assert read_result(b'{"outcome": "blocked", %s}' % words).outcome is OutcomeKind.BLOCKED
 
 
 @given(st.sampled_from(sorted(AGENT_MAY_SAY)), st.text(min_size=1).filter(str.strip), st.booleans())
@@ -169,6 +307,15 @@ def test_cutting_keeps_both_ends(text: str, limit: int) -> None:
         assert len(found) <= limit + len(" [...] ")
 
 
+def test_what_just_fits_is_not_cut() -> None:
+    assert cut("abcd", 4) == "abcd"
+    assert cut("abcde", 4) == "ab [...] de"
+    assert cut("x" * 4000) == "x" * 4000
+    assert cut("x" * 4001) == "x" * 2000 + " [...] " + "x" * 2000
+
+
 def test_signals_are_told_from_statuses() -> None:
     assert exit_sentence(128) == "exited with status 128"
     assert exit_sentence(129) == "ended by signal 1"
+    assert exit_sentence(126) == "exited with status 126 (not executable?)"
+    assert exit_sentence(125) == "exited with status 125"

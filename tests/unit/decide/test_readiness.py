@@ -51,15 +51,22 @@ def test_only_queued_runs_are_ready(state: RunState) -> None:
         (RunState.QUEUED, {"not_before_ms": NOW}, None),
         (RunState.DISPATCHED, {}, None),
         (RunState.DISPATCHED, {"not_before_ms": NOW + 5}, NOW + 5),
+        (RunState.DISPATCHED, {"not_before_ms": NOW}, None),
         (RunState.DISPATCHED, {"not_before_ms": NOW + 5, "timeout_at_ms": NOW + 3}, NOW + 3),
+        (RunState.DISPATCHED, {"not_before_ms": NOW + 5, "timeout_at_ms": NOW + 9}, NOW + 5),
+        (RunState.DISPATCHED, {"offered_ms": NOW}, None),  # nobody comes for it: it is started
+        (RunState.DISPATCHED, {"pull": True, "not_before_ms": NOW + 5}, NOW + 5),
         (RunState.DISPATCHED, {"pull": True, "offered_ms": NOW}, NOW + 5 * MINUTE),
         (RunState.DISPATCHED, {"pull": True, "offered_ms": NOW, "offers": 2}, NOW + 20 * MINUTE),
         (RunState.DISPATCHED, {"pull": True, "offered_ms": NOW, "timeout_at_ms": NOW + 3}, NOW + 3),
+        (RunState.DISPATCHED, {"pull": True, "offered_ms": NOW, "timeout_at_ms": NOW + 6 * MINUTE}, NOW + 5 * MINUTE),
         (RunState.RUNNING, {"timeout_at_ms": NOW + 9, "lease_expires_ms": NOW + 1}, NOW + 9),
         (RunState.RUNNING, {"timeout_at_ms": NOW + 900, "lease_expires_ms": NOW + 1, "remote": True}, NOW + 101),
+        (RunState.RUNNING, {"lease_expires_ms": NOW + 1, "remote": True}, NOW + 101),
+        (RunState.RUNNING, {"remote": True}, None),
         (RunState.CLAIMED, {"lease_expires_ms": NOW + 1}, None),
-        (RunState.BLOCKED, {}, None),
-        (RunState.COMPLETED, {}, None),
+        (RunState.BLOCKED, {"timeout_at_ms": NOW + 9}, None),
+        (RunState.COMPLETED, {"timeout_at_ms": NOW + 9, "lease_expires_ms": NOW + 1, "remote": True}, None),
     ],
 )
 def test_due(state: RunState, fields: dict[str, Any], due: int | None) -> None:
@@ -77,5 +84,13 @@ def test_a_run_that_is_being_stopped_has_no_timeout_any_more() -> None:
 def test_the_wait_for_a_claim_grows_but_not_for_ever() -> None:
     waits = [offer_timeout_ms(offers, SETTINGS) for offers in range(20)]
     assert waits == sorted(waits)
-    assert waits[1] == 2 * waits[0]
+    assert waits[0] == SETTINGS.leases.claim_timeout_ms
+    assert waits[1:11] == [2 * wait for wait in waits[:10]]
     assert waits[-1] == waits[10]
+
+
+def test_what_is_derived_is_kept_with_the_run() -> None:
+    waiting = run(not_before_ms=NOW + 5, ready=True, due_ms=None, updated_ms=1)
+    assert derived(waiting, NOW, SETTINGS) == msgspec.structs.replace(
+        waiting, ready=False, due_ms=NOW + 5, updated_ms=NOW
+    )  # fmt: skip

@@ -37,9 +37,13 @@ def test_nobody() -> None:
 def test_what_is_missing_is_said_with_its_remedy() -> None:
     task = Task(title="t", type="build")
     assert waits_for_route(task, "a", {"a": 1}, Settings()) is None
-    assert "interlock routes set build" in (waits_for_route(task, None, {}, Settings()) or "")
+    no_route = waits_for_route(task, None, {}, Settings()) or ""
+    assert "no route for type 'build'" in no_route
+    assert "interlock routes set build" in no_route
     assert "--agent" in (waits_for_route(Task(title="t"), None, {}, Settings()) or "")
-    assert "under `agents:`" in (waits_for_route(task, "ghost", {"a": 1}, Settings()) or "")
+    unknown = waits_for_route(task, "ghost", {"a": 1}, Settings()) or ""
+    assert "agent 'ghost'" in unknown
+    assert "under `agents:`" in unknown
 
 
 def test_agents_that_pull_need_no_route() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.decide.staleness import DueKind, decide_due, timeout_at
+from interlock.decide.staleness import Due, DueKind, decide_due, timeout_at
 from interlock.domain.run import Run, Stop
 from interlock.domain.settings import MINUTE, Budgets, Leases, OnNeverClaimed, Settings
 from interlock.domain.states import Reason, RunState, StopKind
@@ -23,8 +23,8 @@ def run(state: RunState, **fields: Any) -> Run:
     return msgspec.structs.replace(Run(number=1, id="r", state=state, task=Task(title="t"), content_hash=""), **whole)
 
 
-def kind(run: Run, *, settings: Settings = SETTINGS, there: bool = True) -> DueKind:
-    return decide_due(run, NOW, settings, fitting_agent_was_there=there).kind
+def decided(run: Run, *, settings: Settings = SETTINGS, there: bool = True) -> Due:
+    return decide_due(run, NOW, settings, fitting_agent_was_there=there)
 
 
 OFFER = {"pull": True, "offered_ms": NOW - 5 * MINUTE}
@@ -39,6 +39,7 @@ REMOTE = {"remote": True, "holder": "h", "claimed_ms": NOW - MINUTE}
         (RunState.QUEUED, {}, True, DueKind.WAKE),
         (RunState.DISPATCHED, {}, True, DueKind.WAKE),
         (RunState.DISPATCHED, {"timeout_at_ms": NOW}, True, DueKind.TIME_OUT),
+        (RunState.DISPATCHED, {"timeout_at_ms": NOW + 1}, True, DueKind.WAKE),
         (RunState.DISPATCHED, OFFER, False, DueKind.EXTEND_OFFER),
         (RunState.DISPATCHED, OFFER, True, DueKind.REDISPATCH),
         (RunState.DISPATCHED, {**OFFER, "offers": 2}, True, DueKind.REDISPATCH),
@@ -50,28 +51,69 @@ REMOTE = {"remote": True, "holder": "h", "claimed_ms": NOW - MINUTE}
         (RunState.CLAIMED, {**REMOTE, "lease_expires_ms": NOW - 100, "stop": STOP}, True, DueKind.LAPSE),
         (RunState.CLAIMED, {**REMOTE, "lease_expires_ms": NOW - 100, "timeout_at_ms": NOW}, True, DueKind.LAPSE),
         (RunState.RUNNING, {"lease_expires_ms": 0, "claimed_ms": 0}, True, DueKind.NOTHING),
+        (RunState.RUNNING, REMOTE, True, DueKind.NOTHING),
+        (RunState.RUNNING, {"timeout_at_ms": NOW + 1, "claimed_ms": 0}, True, DueKind.NOTHING),
         (RunState.RUNNING, {"timeout_at_ms": NOW, "claimed_ms": 0}, True, DueKind.STOP),
         (RunState.RUNNING, {"timeout_at_ms": NOW, "claimed_ms": 0, "stop": STOP}, True, DueKind.NOTHING),
-        (RunState.BLOCKED, {}, True, DueKind.NOTHING),
-        (RunState.COMPLETED, {}, True, DueKind.NOTHING),
+        (RunState.BLOCKED, {"timeout_at_ms": NOW}, True, DueKind.NOTHING),
+        (RunState.COMPLETED, {**REMOTE, "lease_expires_ms": NOW - 100}, True, DueKind.NOTHING),
     ],
 )
 def test_the_decision(state: RunState, fields: dict[str, Any], there: bool, expected: DueKind) -> None:
-    assert kind(run(state, **fields), there=there) is expected
+    assert decided(run(state, **fields), there=there).kind is expected
+
+
+def test_a_decision_says_only_what_goes_with_it() -> None:
+    assert msgspec.structs.asdict(decided(run(RunState.QUEUED))) == {
+        "kind": DueKind.WAKE,
+        "reason": None,
+        "message": "",
+        "stop": None,
+        "not_before_ms": None,
+    }
+
+
+def test_an_offer_says_how_often_it_was_made() -> None:
+    due = decided(run(RunState.DISPATCHED, **OFFER, offers=1))
+    assert due == Due(kind=DueKind.REDISPATCH, message="nobody took the offer; offered again (2 of 3)")
 
 
 def test_an_offer_that_nobody_took_may_end_the_run() -> None:
     settings = msgspec.structs.replace(SETTINGS, on_never_claimed=OnNeverClaimed.FAIL)
-    due = decide_due(run(RunState.DISPATCHED, **OFFER, offers=3), NOW, settings, fitting_agent_was_there=True)
-    assert (due.kind, due.reason) == (DueKind.REJECT, Reason.OFFERS_EXHAUSTED)
-    assert due.message == "offered 4 times, and no agent took it"
+    due = decided(run(RunState.DISPATCHED, **OFFER, offers=3), settings=settings)
+    assert due == Due(
+        kind=DueKind.REJECT, reason=Reason.OFFERS_EXHAUSTED, message="offered 4 times, and no agent took it"
+    )
+
+
+def test_an_offer_that_nobody_took_waits_before_it_is_made_again() -> None:
+    # More offers may be allowed today than were made: it has waited for a whole round nevertheless.
+    due = decided(run(RunState.DISPATCHED, **OFFER, offers=3, dispatch_count=1))
+    assert due == Due(
+        kind=DueKind.WITHDRAW,
+        reason=Reason.OFFERS_EXHAUSTED,
+        message="offered 4 times, and no agent took it",
+        not_before_ms=NOW + MINUTE,
+    )
+
+
+def test_a_deadline_ends_an_offer() -> None:
+    due = decided(run(RunState.DISPATCHED, timeout_at_ms=NOW))
+    assert due == Due(kind=DueKind.TIME_OUT, reason=Reason.DEADLINE, message="its deadline passed")
+
+
+def test_a_lease_that_ran_out_lapses() -> None:
+    due = decided(run(RunState.RUNNING, **REMOTE, lease_expires_ms=NOW - 100))
+    assert due == Due(
+        kind=DueKind.LAPSE, reason=Reason.LEASE_LAPSED, message="no heartbeat came before the lease ran out"
+    )
 
 
 def test_withdrawn_offers_wait_longer_each_round() -> None:
     waits = []
     for rounds in range(1, 10):
         offered = run(RunState.DISPATCHED, **OFFER, offers=3, dispatch_count=4 * rounds)
-        due = decide_due(offered, NOW, SETTINGS, fitting_agent_was_there=True)
+        due = decided(offered)
         assert due.not_before_ms is not None
         waits.append((due.not_before_ms - NOW) // MINUTE)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
@@ -80,10 +122,14 @@ def test_withdrawn_offers_wait_longer_each_round() -> None:
 def test_the_deadline_is_told_from_the_timeout() -> None:
     settings = msgspec.structs.replace(SETTINGS, deadline_ms=1000)
     late = run(RunState.RUNNING, timeout_at_ms=NOW, claimed_ms=NOW - 400, spent_ms=600)
-    due = decide_due(late, NOW, settings, fitting_agent_was_there=True)
-    assert (due.stop, due.reason) == (StopKind.TIMEOUT, Reason.DEADLINE)
-    early = msgspec.structs.replace(late, spent_ms=500)
-    assert decide_due(early, NOW, settings, fitting_agent_was_there=True).reason is Reason.TIMEOUT
+    assert decided(late, settings=settings) == Due(
+        kind=DueKind.STOP, stop=StopKind.TIMEOUT, reason=Reason.DEADLINE, message="its deadline passed"
+    )
+    early = msgspec.structs.replace(late, spent_ms=599)
+    assert decided(early, settings=settings) == Due(
+        kind=DueKind.STOP, stop=StopKind.TIMEOUT, reason=Reason.TIMEOUT, message="it ran longer than its timeout"
+    )
+    assert decided(late).reason is Reason.TIMEOUT, "without a deadline it is the timeout"
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,15 @@ def test_class_and_table_agree(machine: str, state: Any, event: str) -> None:
     assert table.moves == before
 
 
+def test_every_machine_has_a_table_and_a_noun_for_its_refusals() -> None:
+    assert {name: table.noun for name, table in TABLES.items()} == {
+        "run": "run",
+        "attempt": "attempt",
+        "worker": "pool worker",
+        "dispatcher": "dispatcher",
+    }
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_an_unknown_event_is_an_illegal_one(machine: str) -> None:
     table = TABLES[machine]

@@ -60,7 +60,7 @@ def test_the_events_are_those_of_the_design() -> None:
 def test_the_rules_are_those_of_the_design(event: str, by: str, slots: str) -> None:
     rule = RULES[RunEvent(event)]
     assert {LETTERS[who] for who in rule.by} == set(by.split(", "))
-    assert rule.slots == (slots or Slots.NONE)
+    assert rule.slots == (slots or "none")
 
 
 def test_every_event_has_exactly_one_rule() -> None:
@@ -87,3 +87,9 @@ def test_slots_are_held_in_the_active_states_and_nowhere_else(state: RunState, e
 def test_a_new_run_holds_no_slot() -> None:
     assert RULES[RunEvent.SUBMIT].slots is Slots.NONE
     assert RUN.initial not in ACTIVE
+
+
+def test_a_rule_cannot_be_changed() -> None:
+    rule = RULES[RunEvent.CLAIM]
+    with pytest.raises(AttributeError, match="immutable"):
+        rule.slots = Slots.FREE  # type: ignore[misc]

@@ -1,0 +1,156 @@
+"""The worlds that are searched: small enough for every test run, or larger (``INTERLOCK_MODEL=deep``)."""
+
+from __future__ import annotations
+
+from setting import CANCEL, CLOSE, HOLD, INTERRUPT, PAUSE, Setting
+
+WORDS = ("done", "fails", "defers", "asks")
+SAYS = ("returned", "completed", "failed", "gave up", "deferred", "asked")
+WISHES = frozenset({CANCEL, CLOSE, INTERRUPT, HOLD, PAUSE})
+
+SMALL = (
+    Setting(
+        name="two local runs, two dispatchers",
+        runs=2,
+        dispatchers=2,
+        local=True,
+        stops=True,
+        operator=frozenset({CANCEL}),
+    ),
+    Setting(
+        name="two runs, local and two remote agents",
+        runs=2,
+        local=True,
+        remote=2,
+        older_requests=False,
+        stops=True,
+        words=("done",),
+        says=("completed",),
+        operator=frozenset({CANCEL}),
+        checks_fairness=False,
+    ),
+    Setting(
+        name="two runs, local and one remote agent",
+        runs=2,
+        fences=2,
+        local=True,
+        remote=1,
+        retries=0,
+        operator=frozenset({PAUSE}),
+    ),
+    Setting(
+        name="a local run, every end and wish",
+        fences=2,
+        local=True,
+        words=WORDS,
+        timeouts=True,
+        cannot_start=True,
+        operator=WISHES - {HOLD, PAUSE},
+    ),
+    Setting(
+        name="a remote run, every end and wish",
+        fences=2,
+        remote=1,
+        says=SAYS,
+        rejects_unclaimed=True,
+        operator=WISHES,
+        stops=True,
+    ),
+    Setting(name="a remote run, two agents", remote=2, operator=frozenset({CANCEL, INTERRUPT})),
+    Setting(
+        name="two remote runs, two agents",
+        runs=2,
+        fences=2,
+        remote=2,
+        older_requests=False,
+        says=("returned", "completed"),
+    ),
+    Setting(
+        name="limit 2, two local runs",
+        runs=2,
+        limit=2,
+        fences=2,
+        local=True,
+        retries=0,
+        words=("done",),
+        operator=frozenset({CANCEL}),
+    ),
+    Setting(
+        name="takeover from a stopped dispatcher",
+        dispatchers=2,
+        fences=2,
+        local=True,
+        words=("done",),
+        stops=True,
+        takeover=True,
+    ),
+    Setting(
+        name="two runs that ask and defer",
+        runs=2,
+        local=True,
+        words=("done", "asks", "defers"),
+        operator=frozenset({HOLD}),
+    ),
+)
+
+DEEP = (
+    Setting(
+        name="deep: two runs, local and two remote agents, two dispatchers",
+        runs=2,
+        dispatchers=2,
+        local=True,
+        remote=2,
+        older_requests=False,
+        stops=True,
+        words=("done",),
+        says=("completed",),
+        operator=frozenset({CANCEL}),
+    ),
+    Setting(
+        name="deep: two runs, local and two remote agents, failures",
+        runs=2,
+        local=True,
+        remote=2,
+        older_requests=False,
+        stops=True,
+        operator=frozenset({CANCEL}),
+    ),
+    Setting(
+        name="deep: a local run, every end and wish",
+        dispatchers=2,
+        local=True,
+        words=WORDS,
+        timeouts=True,
+        cannot_start=True,
+        operator=WISHES,
+        stops=True,
+    ),
+    Setting(
+        name="deep: a remote run, every end and wish, two agents",
+        remote=2,
+        says=SAYS,
+        rejects_unclaimed=True,
+        operator=WISHES,
+        stops=True,
+    ),
+    Setting(
+        name="deep: limit 2, two local runs",
+        runs=2,
+        limit=2,
+        fences=2,
+        dispatchers=2,
+        local=True,
+        operator=frozenset({CANCEL}),
+        stops=True,
+    ),
+    Setting(
+        name="deep: two remote runs, two agents, limit 2",
+        runs=2,
+        limit=2,
+        fences=2,
+        remote=2,
+        older_requests=False,
+        says=("returned", "completed"),
+        operator=frozenset({CANCEL}),
+    ),
+)
