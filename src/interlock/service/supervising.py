@@ -215,6 +215,8 @@ def _shift(tx: Tx, ctx: Context, by_ms: int, *, backoffs: bool) -> None:
     tx.shift_deadlines(by_ms)
     if backoffs:
         tx.shift_backoffs(by_ms)
+        for health in tx.healths().values():
+            tx.put_health(msgspec.structs.replace(health, retry_ms=health.retry_ms + by_ms))
     for run in tx.offers(pull=False, limit=ALL):
         # Such a one may wait for its backoff or for its deadline: what is due first may have changed.
         change(tx, ctx, run)

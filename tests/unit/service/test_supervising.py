@@ -338,6 +338,7 @@ def test_a_step_of_the_clock_takes_everything_along(yard: Yard, step: int) -> No
     assert backoff.not_before_ms is not None
     lease = run_of(yard, held).lease_expires_ms
     assert lease is not None
+    tried = yard.do(operating.agent_cannot_start, "a", "it is not there").retry_ms
     yard.now += step
     assert catch_up(yard, epoch=("boot", 1000 + step)) == step
     assert run_of(yard, held).lease_expires_ms == lease + step
@@ -346,6 +347,7 @@ def test_a_step_of_the_clock_takes_everything_along(yard: Yard, step: int) -> No
     assert run_of(yard, lost).not_before_ms == backoff.not_before_ms + step
     assert run_of(yard, lost).due_ms == backoff.not_before_ms + step
     assert yard.get(asked_for).not_before_ms == START + 30 * MINUTE
+    assert yard.read(lambda tx: tx.healths())["a"].retry_ms == tried + step
     assert catch_up(yard, epoch=("boot", 1000 + step)) == 0
 
 
