@@ -88,7 +88,7 @@ class RunActor:
         self.stop_intent: Stop | None = run.stop
         self._stopping = run.stop is not None
         self._watching: trio.CancelScope | None = None
-        self._ended_first: bool | None = None
+        self._ended_first = False
 
     def ask_to_stop(self, stop: Stop) -> None:
         """Hear of a persisted stop intent."""
@@ -244,8 +244,9 @@ class RunActor:
                     nursery.start_soon(self._watch_for_stall, handle, stall_ms)
                     beside.callback(nursery.cancel_scope.cancel)
                 ending = await handle.wait()
-            # A stop that is asked for from here on finds an agent that has ended already.
-            self._ended_first = await self._current_stop() is None
+            if await self._current_stop() is None:
+                # A stop that is asked for from here on finds an agent that has ended already.
+                self._ended_first = True
             return ending
         return None
 
@@ -345,10 +346,10 @@ class RunActor:
 
     def _ended_before(self, stop: Stop, files: AttemptFiles) -> bool:
         """Whether the agent had ended by itself before the stop was asked for: work that was done counts as done."""
-        if self._ended_first is not None:
-            return self._ended_first
+        if self._ended_first:
+            return True
         try:
-            # Taken up after a restart: the exit file was written at the agent's end.
+            # Seen later than it happened, or taken up after a restart: the exit file was written at the agent's end.
             return files.exit.stat().st_mtime * 1000 < stop.at_ms
         except OSError:
             return False
