@@ -20,7 +20,7 @@ from interlock.domain.run import ProcessIdentity
 from interlock.runtimes import cgroup
 from interlock.runtimes.leftovers import attempt_folders
 from interlock.runtimes.process import Liveness, is_alive
-from interlock.runtimes.wrapper import read_identity
+from interlock.runtimes.records import read_identity
 
 PATIENCE_SECONDS = 300.0
 LOOK_SECONDS = 0.002
@@ -136,11 +136,11 @@ class Daemon:
 
 
 def end_agents(data: Path) -> None:
-    """SIGKILL to every agent of a data folder that lives, each by what its wrapper wrote of itself; wait until they are gone."""
+    """SIGKILL to every agent of a data folder that lives, each by what is written of it; wait until they are gone."""
     for _ in range(3):
-        living = [identity for identity in _wrappers(data) if is_alive(identity) is Liveness.ALIVE]
+        living = [identity for identity in _agents(data) if is_alive(identity) is Liveness.ALIVE]
         for identity in living:
-            # The wrapper leads a session and group of its own, and the agents here do not leave it.
+            # It leads a session and group of its own, and the agents here do not leave it.
             with suppress(ProcessLookupError):
                 os.killpg(identity.pid, signal.SIGKILL)
         end = time.monotonic() + 30
@@ -155,7 +155,7 @@ def end_agents(data: Path) -> None:
             cgroup.remove(Path(path))
 
 
-def _wrappers(data: Path) -> list[ProcessIdentity]:
+def _agents(data: Path) -> list[ProcessIdentity]:
     found = (read_identity(AttemptFiles(data / folder)) for folder, _ in attempt_folders(data))
     return [identity for identity in found if isinstance(identity, ProcessIdentity)]
 

@@ -1,6 +1,6 @@
 """A daemon with a thousand agents: how soon all run, what it costs in memory and CPU, how soon a new one has taken them up.
 
-The agents are real `sleep` processes behind their wrappers. What is looked at is what anybody could see: the database, /proc.
+The agents are real `sleep` processes, started by a keeper. What is looked at is what anybody could see: the database, /proc.
 """
 
 from __future__ import annotations

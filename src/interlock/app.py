@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,11 @@ class Runtimes:
     def contained(self) -> bool:
         """Whether commands are held in cgroups."""
         return self._command.contained
+
+    def prepare(self) -> None:
+        """Start what the first launch of a command would wait for; if that fails, the launch says why."""
+        with suppress(OSError):
+            self._command.prepare()
 
     def check(self, agent: Agent, cwd: Path) -> str | None:
         """Why ``agent`` could not be started now, or None."""
@@ -163,6 +168,8 @@ class Interlock:
 
     def dispatcher(self, *, scope: str | None = None, alone: bool = True) -> Dispatcher:
         """A dispatcher in this process; start it with ``nursery.start(dispatcher.run)``."""
+        if any(agent.runtime is RuntimeKind.COMMAND for agent in self.settings.agents.values()):
+            self._runtime.prepare()
         around = ActorSurroundings(
             service=self.service,
             clock=self.clock,

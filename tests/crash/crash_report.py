@@ -37,7 +37,7 @@ in the table. This page says how that was tried, and what came of it.
 
 Real daemons, real agents, real clients, `kill -9`. In rounds chosen by a seed, a daemon dies at a named point of its code, at a
 random moment, inside a commit or a checkpoint, beside a second one on the same folder, or in its sleep (SIGSTOP); agents
-die, or their wrappers alone, or whole trees; agents from outside die with their claims, or sleep past their leases and
+die, or their keepers, or whole trees; agents from outside die with their claims, or sleep past their leases and
 come back; clients that submit, cancel, interrupt, hold and set priorities die in the middle of what they ask for.
 All the while a process that shares no code with Interlock samples `/proc`. After every round, and at the end, the books are
 balanced by a program that knows the database's tables and the table of the state diagrams, and nothing else of Interlock:

@@ -1,4 +1,4 @@
-"""What one round of a campaign does to the daemons, agents, wrappers and clients of a yard, chosen by a seeded generator."""
+"""What one round of a campaign does to the daemons, keepers, agents and clients of a yard, chosen by a seeded generator."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from crash_yard import Daemon, Yard, until
 
 import interlock
 from interlock.domain.errors import Conflict
+from interlock.runtimes.process import is_keeper, read_stat
 
 SOURCES = Path(interlock.__file__).parent
 POINTS = sorted(
@@ -45,7 +46,7 @@ KINDS = [
 FEED = {"stop.termed": ["stubborn", "escapes", "forks"], "stop.killed": ["stubborn", "escapes", "forks"]}
 OUTSIDE = ["blink", "nap", "later", "writes"]
 PULLED = "anyone"
-PLAN = {"point": 8, "commit": 4, "random": 3, "pair": 2, "agents": 1, "wrappers": 1, "trees": 1, "sleeper": 1}
+PLAN = {"point": 8, "commit": 4, "random": 3, "pair": 2, "agents": 1, "keepers": 1, "trees": 1, "sleeper": 1}
 PULL_PLAN = {"point": 2, "commit": 4, "random": 4, "pair": 2, "pullers": 5, "sleeping puller": 3}
 POINT_SECONDS = 6.0
 LEASE_MS = 1500
@@ -278,19 +279,23 @@ class Rounds:
     # kills of agents
 
     def harm(self, kind: str) -> None:
-        """Kill agents, wrappers alone, or whole trees under a daemon, which is killed a moment later."""
+        """Kill agents, keepers, or whole trees under a daemon, which is killed a moment later."""
         began = time.monotonic()
         daemon = self.start()
         self.until_up(daemon, began)
         self.submit(4, ["nap", "sleep", "forks", "stubborn"])
         for _ in range(self.rng.randint(1, 3)):
             with suppress(AssertionError):
-                until(lambda: any(seen.wrapper for seen in self.living()), 3)
-            victims = self._victims(kind)
+                until(lambda: any(seen.root for seen in self.living()), 3)
+            victims = self._keepers() if kind == "keepers" else [seen.pid for seen in self._victims(kind)]
+            if kind == "keepers":
+                # Of any agent that is in its charge nobody sees the end.
+                self.harmed |= self._at_work()
             for victim in victims:
-                self.harmed.add(victim.run)
                 with suppress(ProcessLookupError):
-                    os.kill(victim.pid, signal.SIGKILL)
+                    os.kill(victim, signal.SIGKILL)
+            if kind == "keepers":
+                self.harmed |= self._at_work()
             if victims:
                 self.kills[kind[:-1]] += 1
             time.sleep(self.rng.uniform(0, 0.3))
@@ -301,13 +306,24 @@ class Rounds:
 
     def _victims(self, kind: str) -> list[Seen]:
         living = self.living()
-        if kind == "wrappers":
-            return self.rng.sample(wrappers, 1) if (wrappers := [seen for seen in living if seen.wrapper]) else []
         if kind == "agents":
-            return self.rng.sample(agents, 1) if (agents := [seen for seen in living if not seen.wrapper]) else []
-        runs = sorted({seen.run for seen in living})
-        run = self.rng.choice(runs) if runs else ""
-        return [seen for seen in living if seen.run == run]
+            victims = self.rng.sample(living, 1) if living else []
+        else:
+            runs = sorted({seen.run for seen in living})
+            run = self.rng.choice(runs) if runs else ""
+            victims = [seen for seen in living if seen.run == run]
+        self.harmed |= {seen.run for seen in victims}
+        return victims
+
+    def _keepers(self) -> list[int]:
+        """One of the processes that agents are children of."""
+        stats = [read_stat(seen.pid) for seen in self.living() if seen.root]
+        keepers = sorted({stat.parent for stat in stats if stat is not None and is_keeper(stat.parent)})
+        return self.rng.sample(keepers, 1) if keepers else []
+
+    def _at_work(self) -> set[str]:
+        """Runs that have an agent, or are about to have one."""
+        return {run.id for run in self.yard.unfinished() if run.state in ("claimed", "running")}
 
     def kill_pullers(self) -> None:
         """Agents from outside die with their claims; then the daemon."""

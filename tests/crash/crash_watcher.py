@@ -27,14 +27,14 @@ STRANGER_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Seen:
-    """A living process of an agent. ``wrapper``: it leads a session and is the shell that stands before the agent."""
+    """A living process of an agent. ``root``: it is the agent itself, which leads a session."""
 
     pid: int
     start_ticks: str
     run: str
     fence: int
     name: str
-    wrapper: bool = False
+    root: bool = False
 
 
 def look_at(pid: int, data: str) -> Seen | None:
@@ -55,8 +55,8 @@ def look_at(pid: int, data: str) -> Seen | None:
     if fields[0] in (b"Z", b"X", b"x"):
         return None
     run, fence = environment[b"INTERLOCK_RUN_ID"].decode(), int(environment[b"INTERLOCK_FENCE"])
-    wrapper = int(fields[3]) == pid and arguments[3:4] == [b"interlock"]
-    return Seen(pid, fields[19].decode(), run, fence, name.decode(errors="replace"), wrapper)
+    root = int(fields[3]) == pid and any(word.endswith(b"agent.sh") for word in arguments[1:2])
+    return Seen(pid, fields[19].decode(), run, fence, name.decode(errors="replace"), root)
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -132,16 +132,16 @@ class Watch:
     def _complaints(self, found: list[Seen]) -> list[str]:
         complaints = []
         fences: dict[str, set[int]] = {}
-        wrappers: dict[tuple[str, int], list[int]] = {}
+        roots: dict[tuple[str, int], list[int]] = {}
         for seen in found:
             fences.setdefault(seen.run, set()).add(seen.fence)
-            if seen.wrapper:
-                wrappers.setdefault((seen.run, seen.fence), []).append(seen.pid)
+            if seen.root:
+                roots.setdefault((seen.run, seen.fence), []).append(seen.pid)
         for run, some in fences.items():
             if len(some) > 1:
                 who = [seen for seen in found if seen.run == run]
                 complaints.append(f"run {run} lives under fences {sorted(some)} at once: {who}")
-        for (run, fence), doubled in wrappers.items():
+        for (run, fence), doubled in roots.items():
             if len(doubled) > 1:
                 complaints.append(f"run {run} was started twice under fence {fence}: pids {doubled}")
         if len(fences) > self.limit:

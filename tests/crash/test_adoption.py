@@ -183,18 +183,21 @@ def test_an_upgrade_is_a_detach_and_a_start(yard: Yard) -> None:
     assert yard.begun(run) == [1]
 
 
-def test_an_agent_outlives_its_wrapper_and_is_ended_before_it_is_tried_again(yard: Yard) -> None:
-    with yard.watcher(1) as watcher:
+def test_an_agent_outlives_its_keeper_and_is_tried_again_when_it_has_ended(yard: Yard) -> None:
+    with yard.watcher(2) as watcher:
         yard.up()
         (run,) = yard.submit("waits")
         yard.until_ready(run)
         agent = yard.journal_pid(run)
-        wrapper = next(seen.pid for seen in yard.processes(run) if seen.pid == parent_of(agent))
-        os.kill(wrapper, signal.SIGKILL)
-        yard.until_ready(run, times=2)
+        os.kill(parent_of(agent), signal.SIGKILL)
+        (later,) = yard.submit("blink")
+        yard.until_state(later, "completed")
+        assert yard.get(run).state == "running"
+        assert agent in {seen.pid for seen in yard.processes(run)}
         yard.go()
         run = yard.until_state(run, "completed")
         assert watcher.faults == []
+    # Nobody was there to see how the first one ended.
     assert [attempt.state for attempt in yard.attempts(run)] == ["lost", "succeeded"]
     assert run.failures == 0
 
@@ -232,7 +235,7 @@ def test_a_folder_that_is_removed_under_a_live_daemon_holds_nothing_up(make_yard
         yard.until_ready(stays)
         shutil.rmtree(yard.data / "attempts")
         yard.go()
-        # How it ended is nowhere written, but the wrapper, a child of the daemon, ended with the same status.
+        # How it ended is nowhere written, but the daemon's keeper told it.
         ends = yard.until_state(ends, "completed")
         assert yard.begun(ends) == [1]
         assert ends.failures == 0

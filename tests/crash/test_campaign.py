@@ -6,7 +6,7 @@
 The long one, unattended: ``python tests/crash/crash_campaign.py RESULTS.jsonl --kills 1000``.
 
 Daemons die at random moments, at every named crash point, inside commits and checkpoints, alone, beside another one, and in their
-sleep; in some rounds agents die, or their wrappers alone, or whole trees, or the agents from outside that pull; and all
+sleep; in some rounds agents die, or their keepers, or whole trees, or the agents from outside that pull; and all
 the time clients that submit and operate. A witness of its own samples /proc. After every round, and at the end: what was
 acknowledged is there and has ended as its kind does, nothing completed twice, no run lived twice at any moment, no limit
 was exceeded, no process, cgroup or folder is left, slots equal a recount, the event log replays to the states that the

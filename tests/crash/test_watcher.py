@@ -51,12 +51,14 @@ def test_two_fences_of_a_run_at_once_are_seen(tmp_path: Path, start: Starter) ->
 
 
 def test_an_attempt_that_was_started_twice_is_seen(tmp_path: Path, start: Starter) -> None:
-    wrapper = ["/bin/sh", "-c", "sleep 60 & wait", "interlock"]
-    start("a", 1, command=wrapper)
+    script = tmp_path / "agent.sh"
+    script.write_text("sleep 60 & wait")
+    agent = ["/bin/sh", str(script)]
+    start("a", 1, command=agent)
     start("a", 1)
-    start("b", 1, command=wrapper)
+    start("b", 1, command=agent)
     assert sampled(tmp_path).faults == []
-    start("a", 1, command=wrapper)
+    start("a", 1, command=agent)
     (fault,) = sampled(tmp_path).faults
     assert "run a was started twice under fence 1" in fault
 

@@ -41,13 +41,13 @@ class LocalSide:
             if files is None or files.proc not in ALIVE:
                 continue
             name = f"attempt {fence}"
-            if files.proc == Proc.WRAPPER:
+            if files.proc == Proc.CHILD:
                 if files.void and self.setting.on(Rule.VOID):
-                    yield Step(f"{name}: the wrapper sees the void mark", _file(around, fence, files, proc=Proc.GONE))
+                    yield Step(f"{name}: the child sees the void mark", _file(around, fence, files, proc=Proc.GONE))
                 elif self.setting.on(Rule.LOCK):
                     yield Step(f"{name}: the agent runs", _file(around, fence, files, proc=Proc.AGENT))
                 else:
-                    yield Step(f"{name}: the wrapper sees no void mark", _file(around, fence, files, proc=Proc.PASSED))
+                    yield Step(f"{name}: the child sees no void mark", _file(around, fence, files, proc=Proc.PASSED))
             elif files.proc == Proc.PASSED:
                 yield Step(f"{name}: the agent runs", _file(around, fence, files, proc=Proc.AGENT))
             else:
@@ -150,8 +150,8 @@ class LocalSide:
                 else:
                     yield "takes the lock", around, actor._replace(at=At.LOCKED), None
             case At.LOCKED:
-                to = _file(around, fence, files, proc=Proc.WRAPPER)
-                yield f"spawns the wrapper of attempt {fence}", to, actor._replace(at=At.WATCHING), None
+                to = _file(around, fence, files, proc=Proc.CHILD)
+                yield f"forks the child of attempt {fence}", to, actor._replace(at=At.WATCHING), None
                 if self.setting.cannot_start:
                     yield "cannot start the command", around, self._record(actor, ENDINGS["cannot start"]), None
             case At.WATCHING:

@@ -52,7 +52,7 @@ OFF = (
         _local(operator=_CANCEL),
         Fault.MOVED_ALIVE,
         4,
-        ("claims and commits", "operator: cancel", "spawns the wrapper"),
+        ("claims and commits", "operator: cancel", "forks the child"),
     ),
     Off(
         "cancel moves first, two runs",
@@ -69,7 +69,7 @@ OFF = (
         _local(operator=_CANCEL),
         Fault.ORPHAN,
         5,
-        ("operator: cancel", "spawns the wrapper", "d0 is killed"),
+        ("operator: cancel", "forks the child", "d0 is killed"),
         alone=True,
     ),
     Off(
@@ -78,7 +78,7 @@ OFF = (
         _local(),
         Fault.MOVED_ALIVE,
         6,
-        ("spawns the wrapper", "d0 is killed", "d0 is started", "releases a dead dispatcher's run"),
+        ("forks the child", "d0 is killed", "d0 is started", "releases a dead dispatcher's run"),
     ),
     Off(
         "no lock",
@@ -86,7 +86,7 @@ OFF = (
         _local(),
         Fault.MOVED_ALIVE,
         8,
-        ("spawns the wrapper", "d0 is killed", "d0 is started", "finds that it never started", "withdraw"),
+        ("forks the child", "d0 is killed", "d0 is started", "finds that it never started", "withdraw"),
     ),
     Off(
         "neither lock nor void mark",
@@ -94,7 +94,7 @@ OFF = (
         _local(),
         Fault.TWO_PROCESSES,
         11,
-        ("spawns the wrapper of attempt 1", "d0 is killed", "never started", "spawns the wrapper of attempt 2"),
+        ("forks the child of attempt 1", "d0 is killed", "never started", "forks the child of attempt 2"),
         alone=True,
     ),
     Off(
@@ -116,9 +116,9 @@ OFF = (
             "d0: SIGSTOP",
             "d1: takes over",
             "d1: claims and commits",
-            "d1: spawns the wrapper of attempt 2",
+            "d1: forks the child of attempt 2",
             "d0: SIGCONT",
-            "d0: spawns the wrapper of attempt 1",
+            "d0: forks the child of attempt 1",
         ),
         alone=True,
     ),
@@ -188,7 +188,7 @@ OFF = (
         _local(operator=frozenset({PAUSE})),
         Fault.MOVED_ALIVE,
         4,
-        ("claims and commits", "spawns the wrapper", "operator: pauses"),
+        ("claims and commits", "forks the child", "operator: pauses"),
     ),
     Off(
         "attempts numbered by what they cost",

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _PROCESSES = {
     Proc.NEVER: "no process",
-    Proc.WRAPPER: "wrapper alive",
-    Proc.PASSED: "wrapper alive",
+    Proc.CHILD: "child alive",
+    Proc.PASSED: "child alive",
     Proc.AGENT: "agent alive",
     Proc.GONE: "agent gone",
 }

@@ -38,16 +38,16 @@ class Shared(NamedTuple):
 
 
 class Proc(IntEnum):
-    """The process of an attempt. ``WRAPPER`` has not looked for the void mark yet, ``PASSED`` has; both hold the lock only."""
+    """The process of an attempt. ``CHILD`` has not looked for the void mark yet, ``PASSED`` has; both hold the lock only."""
 
     NEVER = 0
-    WRAPPER = 1
+    CHILD = 1
     PASSED = 2
     AGENT = 3
     GONE = 4
 
 
-ALIVE = frozenset({Proc.WRAPPER, Proc.PASSED, Proc.AGENT})
+ALIVE = frozenset({Proc.CHILD, Proc.PASSED, Proc.AGENT})
 
 
 class Files(NamedTuple):

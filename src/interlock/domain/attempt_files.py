@@ -45,12 +45,12 @@ class AttemptFiles:
 
     @cached_property
     def identity(self) -> Path:
-        """Which process the wrapper is."""
+        """Which process the agent is, written before it becomes the agent."""
         return self.folder / "process"
 
     @cached_property
     def exit(self) -> Path:
-        """The agent's exit status, written by the wrapper."""
+        """The agent's exit status, written by its keeper."""
         return self.folder / "exit"
 
     @cached_property

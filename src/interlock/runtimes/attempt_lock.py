@@ -1,8 +1,9 @@
 """The lock and the void mark of an attempt folder: what makes a second start impossible.
 
 The lock is a flock on an open file description. The launcher takes it for itself alone, looks for the void mark, and only
-then spawns; the description is inherited by the wrapper and its tree, so the lock is held alone exactly until the
-launcher and everyone of the tree who has not closed it are gone. Who recovers, or only looks, *shares* the lock: that
+then has the agent started; the description goes to the keeper with the order, and is inherited by the tree. So the lock is
+held alone exactly until the launcher has let go of it, the keeper has written the exit status, and everyone of the tree
+who has not closed it is gone. Who recovers, or only looks, *shares* the lock: that
 succeeds when nobody holds it alone, keeps launchers out, and is not taken for a live agent by others who look at the
 same moment. The void mark is written before letting go: a launcher that was stopped before it took the lock finds the
 mark, one that was stopped after it still holds the lock.

@@ -5,8 +5,8 @@ folder, and its path is written into the attempt's lock file before it is made (
 much as the cgroup). Where the system does not permit that
 (most logins; a systemd unit needs ``Delegate=yes``) there is none, and :mod:`interlock.runtimes.tree` makes do.
 
-Joining a cgroup may take milliseconds on an otherwise idle kernel (an RCU grace period; ``favordynmods`` avoids
-that). The wrapper pays it, not the dispatcher.
+Joining a cgroup may take many milliseconds on an otherwise idle kernel (an RCU grace period; ``favordynmods`` avoids
+that). A process that is forked into it, as agents are where the system can do that, does not pay it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Room for many agents at once. Each costs this process one descriptor (its pidfd), and a few while it starts."""
+"""Room for many agents at once. Each costs the keeper one descriptor (its lock), and a few while it starts; one that was
+taken over from an earlier dispatcher, or whose keeper is gone, costs this process one (its pidfd).
+"""
 
 from __future__ import annotations
 

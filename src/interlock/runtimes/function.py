@@ -30,8 +30,8 @@ from interlock.ports.runtime import (
 )
 from interlock.runtimes.command import take_for_launch
 from interlock.runtimes.handle import PATIENCE_SECONDS
+from interlock.runtimes.records import read_exit, write_in_process_mark
 from interlock.runtimes.recovery import recover_folder
-from interlock.runtimes.wrapper import read_exit, write_in_process_mark
 
 STOPPED = 143
 """Exit status of a function that was stopped: what a process would have that died of TERM."""
@@ -113,7 +113,7 @@ class FunctionHandle:
             try:
                 self._files.exit.write_bytes(b"%d\n" % status)
             except OSError:
-                # as with a wrapper on a full disk: no exit status, so the attempt counts as lost
+                # as for a process on a full disk: no exit status, so the attempt counts as lost
                 self._files.exit.unlink(missing_ok=True)
         finally:
             self.release()

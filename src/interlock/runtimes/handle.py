@@ -14,17 +14,10 @@ from interlock.domain.crashpoints import crashpoint
 from interlock.domain.run import ProcessIdentity
 from interlock.ports.runtime import Activity, Ending, TreeSurvives
 from interlock.runtimes import attempt_lock
-from interlock.runtimes.process import (
-    Liveness,
-    ProcessStat,
-    is_alive,
-    is_local,
-    open_pidfd,
-    same_command_line,
-    send_signal,
-)
+from interlock.runtimes.keeper import Charge
+from interlock.runtimes.process import Liveness, is_alive, is_local, open_pidfd, read_stat, send_signal
+from interlock.runtimes.records import InProcess, read_exit, read_identity
 from interlock.runtimes.tree import OUT_OF_REACH, SelfInTree, Tree
-from interlock.runtimes.wrapper import NOT_RUN, InProcess, read_exit, read_identity
 
 PATIENCE_SECONDS = 10.0
 """How long after KILL a tree may take to be gone (a process in an uninterruptible sleep does not die)."""
@@ -32,51 +25,53 @@ PATIENCE_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.25
 _TRIES_BEFORE_HUNT = 1
+_LOOKS_AT_LOCK = 5
 
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
-_unreaped: set[int] = set()
-
 
 class ProcessHandle:
-    """Handle of an agent behind a wrapper: one that this process launched (``child``), or one that it found.
+    """Handle of an agent that is a process: one that this process launched (``charge``), or one that it found.
 
-    One that was found may not have written yet who it is: ``identity`` is None then, and the lock is all that there
-    is to wait for. So it is for a function inside another process, which cannot be stopped from here.
-    Costs one descriptor. To be used under trio; :meth:`wait` and :meth:`stop` may run at the same time.
+    Of the first its keeper tells when it has ended, and how. The second is watched by a pidfd, and by its files; so is the
+    first when its keeper is gone. One that was found may not have written yet who it is: ``identity`` is None then, and
+    the lock is all that there is to wait for. So it is for a function inside another process, which cannot be stopped
+    from here. Costs one descriptor where it is watched by a pidfd. To be used under trio; :meth:`wait` and :meth:`stop`
+    may run at the same time.
     """
 
     def __init__(
         self,
         files: AttemptFiles,
-        wrapper: ProcessIdentity | None,
+        root: ProcessIdentity | None,
         tree: Tree | None = None,
         *,
-        child: bool = False,
+        charge: Charge | None = None,
     ) -> None:
         self._files = files
-        self._wrapper: ProcessIdentity | None = None
+        self._root: ProcessIdentity | None = None
         self._interpreter: ProcessIdentity | None = None
         self._tree = tree or Tree(files, None)
-        self._child = child
+        self._charge = charge
         self._pidfd: int | None = None
         self._waiters = 0
         self._ended = False
         self._gone = False
+        self._closed = False
         self._termed: set[tuple[int, int]] = set()
-        if wrapper is not None:
-            self._meet(wrapper)
+        if root is not None:
+            self._meet(root)
 
     @property
     def identity(self) -> ProcessIdentity | None:
-        """The wrapper's process; None while it is not known."""
-        return self._wrapper
+        """The agent's process; None while it is not known."""
+        return self._root
 
     async def wait(self) -> Ending:
-        """Until the agent has ended: until its wrapper has. Descendants may be left.
+        """Until the agent has ended. Descendants may be left.
 
-        ``exit_status`` is None when the wrapper left none: it was killed, or is no child of ours and could not write. The
-        agent may then live on without it, until :meth:`stop`.
+        ``exit_status`` is None when nobody knows it: its keeper was killed, or could not write and is not ours. Also when
+        nothing was started.
         """
         await trio.lowlevel.checkpoint()
         await self._until_known()
@@ -84,31 +79,38 @@ class ProcessHandle:
         while not self._ended:
             await self._until_ended(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        return Ending(exit_status=await self._status())
+
+    async def _status(self) -> int | None:
+        if self._charge is not None and self._charge.ended:
+            return self._charge.status
+        pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
+                # asked first: what it wrote meanwhile is read then
+                to_come = self._is_status_to_come()
                 status = read_exit(self._files)
             except OSError as error:
                 if error.errno not in _PASSING:
-                    return Ending(exit_status=self._child_status())
+                    return None
             else:
-                return Ending(exit_status=self._child_status() if status is None else status)
-            await trio.sleep(_LONGEST_PAUSE_SECONDS)
+                if status is not None or not to_come:
+                    return status
+            await trio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _child_status(self) -> int | None:
-        """What the wrapper, our child, says by its own exit when it could not leave it in a file: full disk, folder gone."""
-        if not self._child or self._wrapper is None:
-            return None
-        try:
-            # It stays a zombie until :meth:`stop`, which keeps its pid from being used again.
-            ended = os.waitid(os.P_PID, self._wrapper.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return None
-        if ended is None or ended.si_code != os.CLD_EXITED or ended.si_status == NOT_RUN:
-            return None
-        return ended.si_status
+    def _is_status_to_come(self) -> bool:
+        """Whether the keeper is still to write how the agent ended: its zombie's parent holds the lock until then.
+
+        When the keeper is gone, the zombie has another parent, if it is there at all. Raises OSError.
+        """
+        if self._root is None or not is_local(self._root):
+            return False
+        stat = read_stat(self._root.pid)
+        return stat is not None and stat.start_ticks == self._root.start_ticks and self._tree.is_held_by(stat.parent)
 
     async def stop(self, grace_ms: int) -> None:
-        """End the whole tree: TERM to all but the wrapper, up to ``grace_ms`` milliseconds, KILL to all, confirmed.
+        """End the whole tree: TERM to all, up to ``grace_ms`` milliseconds, KILL to all, confirmed.
 
         Near to free after a clean end. Raises :class:`TreeSurvives` when, 10 s after KILL, the end is not confirmed.
         May be called again, also at the same time with a shorter grace.
@@ -116,12 +118,13 @@ class ProcessHandle:
         await trio.lowlevel.checkpoint()
         if self._gone:
             return
+        self._hear_end()
         try:
-            if not self._ended and self._wrapper is None:
+            if not self._ended and self._root is None:
                 await self._stop_unknown()
-            if not self._ended and self._wrapper is not None and not is_local(self._wrapper):
+            if not self._ended and self._root is not None and not is_local(self._root):
                 raise TreeSurvives(f"the agent of {self._files.folder} runs in another pid namespace")
-            if not await self._tree.gone():
+            if not await self._gone_by_itself():
                 await self._ask(grace_ms)
                 await self._kill()
         except SelfInTree:
@@ -130,10 +133,10 @@ class ProcessHandle:
             ) from None
         except OSError as error:
             raise TreeSurvives(f"whether the tree of {self._files.folder} is gone cannot be told: {error}") from error
-        self._gone = True
-        if self._child and not self._ended:
-            # its lock is free a moment before it can be reaped
+        if not self._ended:
+            # its lock is free a moment before the keeper tells
             await self._pause(_LONGEST_PAUSE_SECONDS)
+        self._gone = True
         self._ended = True
         self.close()
 
@@ -150,31 +153,40 @@ class ProcessHandle:
         return Activity(output_bytes=size, cpu_ticks=ticks)
 
     def close(self) -> None:
-        """Let go of the pidfd; the agent lives on. Who waits meanwhile gets trio.ClosedResourceError."""
+        """Let go of what is held for it; the agent lives on. Who waits by a pidfd gets trio.ClosedResourceError."""
         if self._pidfd is not None:
             trio.lowlevel.notify_closing(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
-        if self._child and self._wrapper is not None:
-            self._child = False
-            adopt_child(self._wrapper.pid)
+        if not self._closed and self._charge is not None:
+            self._charge.let_go()
+        self._closed = True
 
-    def _meet(self, wrapper: ProcessIdentity) -> None:
-        self._wrapper = wrapper
-        if not is_local(wrapper):
+    def _meet(self, root: ProcessIdentity) -> None:
+        self._root = root
+        if not is_local(root):
             # the tree is not told: numbers of another boot or namespace would name strangers here
-            self._ended = is_alive(wrapper) is Liveness.DEAD
+            self._ended = is_alive(root) is Liveness.DEAD
             return
-        self._tree.wrapper = wrapper
+        self._tree.root = root
+        if self._charge is None or self._charge.lost:
+            self._watch(root)
+
+    def _watch(self, root: ProcessIdentity) -> None:
         try:
-            self._pidfd = open_pidfd(wrapper.pid, wrapper.start_ticks)
+            self._pidfd = open_pidfd(root.pid, root.start_ticks)
         except ProcessLookupError:
             self._ended = True
 
+    def _hear_end(self) -> None:
+        if self._charge is not None and self._charge.ended:
+            self._ended = True
+            self._tree.proven_gone = self._charge.alone
+
     async def _until_known(self) -> None:
-        """Until the wrapper says who it is, or the lock is free: then nothing runs, and the void mark keeps it so."""
+        """Until the agent says who it is, or the lock is free: then nothing runs, and the void mark keeps it so."""
         pause = _FIRST_PAUSE_SECONDS
-        while not self._ended and self._wrapper is None:
+        while not self._ended and self._root is None:
             if not self._look() and not await self._look_without_folder():
                 await trio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -209,7 +221,7 @@ class ProcessHandle:
     async def _look_without_folder(self) -> bool:
         """Whether it is known what was behind the lock, when the folder is gone and can tell no more.
 
-        A wrapper that has not written yet who it is cannot do so any more, and starts nothing.
+        A process that has not written yet who it is cannot do so any more, and starts nothing.
         """
         try:
             os.stat(self._files.lock)
@@ -233,9 +245,18 @@ class ProcessHandle:
         return True
 
     async def _until_ended(self, pause: float) -> None:
-        """Until the wrapper has ended; without pidfds until it has, or ``pause`` has passed."""
-        if self._wrapper is None:
+        """Until the agent has ended; without keeper and pidfds until it has, or ``pause`` has passed."""
+        if self._root is None:
             return
+        charge = self._charge
+        if charge is not None and not charge.lost:
+            await charge.until_over()
+            self._hear_end()
+            return
+        if charge is not None and self._pidfd is None and not self._closed and is_local(self._root):
+            self._watch(self._root)
+            if self._ended:
+                return
         shared = self._waiters > 0
         fd = self._pidfd
         if fd is not None and shared:
@@ -245,7 +266,7 @@ class ProcessHandle:
             except OSError:
                 fd = None
         if fd is None:
-            self._ended = is_alive(self._wrapper) is Liveness.DEAD
+            self._ended = is_alive(self._root) is Liveness.DEAD
             if not self._ended:
                 await trio.sleep(pause)
             return
@@ -262,22 +283,32 @@ class ProcessHandle:
         self._ended = True
 
     async def _pause(self, seconds: float) -> None:
-        """Until the wrapper's end is news, at most so long."""
+        """Until the agent's end is news, at most so long."""
         with trio.move_on_after(seconds):
             if self._ended:
                 await trio.sleep_forever()
             await self._until_ended(seconds)
 
     async def _stop_unknown(self) -> None:
-        # the wrapper looks for the mark once more before it starts the agent
+        # it looks for the mark once more before it becomes the agent
         with suppress(*OUT_OF_REACH):
             attempt_lock.write_void(self._files)
         with trio.move_on_after(PATIENCE_SECONDS):
             await self._until_known()
-        if self._wrapper is None and not self._ended:
+        if self._root is None and not self._ended:
             who = ", ".join(stat.describe() for stat in self._tree.holders()) or "nobody that can be seen from here"
             what = "nothing has started yet" if self._interpreter is None else "a function runs"
             raise TreeSurvives(f"the lock of {self._files.folder} is held, {what} in it; it is held by: {who}")
+
+    async def _gone_by_itself(self) -> bool:
+        for _ in range(_LOOKS_AT_LOCK):
+            if await self._tree.gone():
+                return True
+            if not self._tree.proven_gone:
+                return False
+            # a child of the keeper that is just being forked has a copy of everyone's lock for a moment
+            await trio.sleep(_FIRST_PAUSE_SECONDS / 4)
+        return False
 
     async def _ask(self, grace_ms: int) -> None:
         pause = _FIRST_PAUSE_SECONDS
@@ -285,7 +316,7 @@ class ProcessHandle:
             while not await self._tree.gone():
                 # parents first: one whose child dies before it goes on, and may end as if all were well
                 for stat in sorted(await self._tree.members(), key=lambda stat: (stat.start_ticks, stat.pid)):
-                    if self._tree.is_wrapper(stat) or stat.key in self._termed or self._is_before_exec(stat):
+                    if stat.key in self._termed:
                         continue
                     self._termed.add(stat.key)
                     send_signal(stat.pid, stat.start_ticks, signal.SIGTERM)
@@ -294,11 +325,6 @@ class ProcessHandle:
                 crashpoint("stop.termed")
                 await self._pause(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-
-    def _is_before_exec(self, stat: ProcessStat) -> bool:
-        """Whether it is the wrapper's child, not yet the agent: the wrapper's own handler would swallow its TERM."""
-        wrapper = self._wrapper
-        return wrapper is not None and stat.parent == wrapper.pid and same_command_line(stat.pid, wrapper.pid)
 
     async def _kill(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
@@ -317,22 +343,3 @@ class ProcessHandle:
             holders = ", ".join(stat.describe() for stat in self._tree.holders())
             who = f"its lock is held from outside the tree, by {holders or 'nobody that can be seen from here'}"
         raise TreeSurvives(f"the tree of {self._files.folder} survives KILL: {who}")
-
-
-def adopt_child(pid: int) -> None:
-    """Have a child reaped that no handle stands for: at once if it has ended, else by :func:`reap_closed`."""
-    if not _reap(pid):
-        _unreaped.add(pid)
-
-
-def reap_closed() -> None:
-    """Reap ended children whose handles are closed."""
-    _unreaped.difference_update([pid for pid in _unreaped if _reap(pid)])
-
-
-def _reap(pid: int) -> bool:
-    """Whether this child is no more."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        return True

@@ -103,14 +103,14 @@ def read_stat(pid: int) -> ProcessStat | None:
         os.close(fd)
 
 
-def same_command_line(one: int, other: int) -> bool:
-    """Whether two processes show the same, non-empty command line: as a child and its parent do before the exec."""
+def is_keeper(pid: int) -> bool:
+    """Whether a process is a keeper, or was forked by one and is not the agent yet. False when that cannot be seen."""
     try:
-        with open(f"/proc/{one}/cmdline", "rb") as first, open(f"/proc/{other}/cmdline", "rb") as second:
-            line = first.read()
-            return bool(line) and line == second.read()
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
     except OSError:
         return False
+    return len(words) > 3 and words[1:3] == [b"-I", b"-S"] and b"keeper_program" in words[3]
 
 
 def running_pids(*, above: int = 0) -> list[int]:

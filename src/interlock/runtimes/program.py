@@ -2,8 +2,8 @@
 
 An argv list is run as it is. So is a shell string without shell syntax (``claude -p --model x``): splitting it here
 saves a shell per attempt. Any other string goes to one ``/bin/sh -c``. A program is looked up along the PATH of the
-agent's environment, as seen from its working folder, and handed to the wrapper with a slash in it, where a bare
-name could meet a builtin of the shell.
+agent's environment, as seen from its working folder, and handed on with a slash in it: whoever executes it looks no
+further.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from interlock.domain.settings import Agent
@@ -33,7 +34,8 @@ class NoProgram(Exception):
     """A command that cannot run. ``str()`` is a sentence that says what to put right."""
 
 
-def plain_words(command: str) -> list[str] | None:
+@lru_cache(maxsize=256)
+def plain_words(command: str) -> tuple[str, ...] | None:
     """The words of a shell string that needs no shell; None when it does."""
     if not _SHELL_SYNTAX.isdisjoint(command):
         return None
@@ -43,7 +45,7 @@ def plain_words(command: str) -> list[str] | None:
         return None
     if not words or not words[0] or "=" in words[0] or words[0] in _SHELL_WORDS:
         return None
-    return words
+    return tuple(words)
 
 
 def program_argv(agent: Agent, cwd: Path, env: Mapping[str, str]) -> list[str]:
@@ -54,7 +56,7 @@ def program_argv(agent: Agent, cwd: Path, env: Mapping[str, str]) -> list[str]:
     if not cwd.is_dir():
         what = "is not a folder" if cwd.exists() else "does not exist"
         raise NoProgram(f"the working folder {cwd} of agent {agent.name!r} {what}.")
-    words = plain_words(command) if isinstance(command, str) else list(command)
+    words = plain_words(command) if isinstance(command, str) else tuple(command)
     if words is not None:
         return [find_program(words[0], cwd, env), *words[1:]]
     if not isinstance(command, str):

@@ -13,8 +13,8 @@ from interlock.domain.run import ProcessIdentity
 from interlock.ports.runtime import Alive, Ended, Ending, NeverStarted, Recovery, Unknown
 from interlock.runtimes import attempt_lock, process
 from interlock.runtimes.handle import ProcessHandle
+from interlock.runtimes.records import InProcess, read_exit, read_identity
 from interlock.runtimes.tree import Tree
-from interlock.runtimes.wrapper import InProcess, read_exit, read_identity
 
 _LOOKS = 4
 _BETWEEN_LOOKS_SECONDS = 0.003
@@ -87,8 +87,8 @@ async def _let_go(files: AttemptFiles, known: ProcessIdentity | None, *, started
 async def _search(tree: Tree) -> Recovery | None:
     for _ in range(_LOOKS):
         if await tree.find_any():
-            wrapper = tree.wrapper or await tree.find_root()
-            return Alive(ProcessHandle(tree.files, wrapper, tree))
+            root = tree.root or await tree.find_root()
+            return Alive(ProcessHandle(tree.files, root, tree))
         if not tree.undecided:
             break
         await trio.sleep(_BETWEEN_LOOKS_SECONDS)

@@ -1,10 +1,10 @@
 """The process tree of an attempt: who belongs to it, whether any of it is left, and its end by force.
 
-Where the wrapper joined a cgroup, the cgroup is the tree. Otherwise a process is a member when any of these holds, and
-it did not start before the wrapper:
+Its root is the agent's own process, which leads a session. Where that joined a cgroup, the cgroup is the tree.
+Otherwise a process is a member when any of these holds, and it did not start before the root:
 
-* it is in the wrapper's session. The number stays reserved while the wrapper's process (a zombie counts) or anyone
-  of the session is there; when the wrapper is gone, the session is believed only if a member by other signs is in it;
+* it is in the root's session. The number stays reserved while the root's process (a zombie counts) or anyone
+  of the session is there; when the root is gone, the session is believed only if a member by other signs is in it;
 * its environment carries the mark ``INTERLOCK_ATTEMPT_DIR=<folder>`` (as it was at exec);
 * it descends from a member;
 * it holds the attempt's lock file. Looked at only when the lock is held and nothing else was found, and when the folder
@@ -17,6 +17,9 @@ its cgroup, which is looked for by its name.
 What escapes without a cgroup: a process that starts a session of its own, with an empty environment *and* all
 descriptors closed, after its parents are gone. What escapes with one: a process that a privileged service moves to
 another cgroup (systemd-run, a PAM login) and that has closed the lock. Nothing of another pid namespace is signalled.
+
+The keeper that started the agent is no member, though it holds the lock. While it lives nothing escapes it: what it found
+to be gone (``proven_gone``) need not be looked for.
 
 An error that proves nothing (no descriptor left to look with) is raised, never taken for an absence.
 """
@@ -35,11 +38,13 @@ from interlock.runtimes import attempt_lock, cgroup
 from interlock.runtimes.process import (
     ProcessStat,
     identity_of,
+    is_keeper,
     process_table,
     read_stat,
     running_pids,
     send_signal,
 )
+from interlock.runtimes.records import read_identity, read_line
 from interlock.runtimes.snapshot import (
     Snapshot,
     fresh_snapshot,
@@ -48,7 +53,6 @@ from interlock.runtimes.snapshot import (
     marked_folder,
     recent_snapshot,
 )
-from interlock.runtimes.wrapper import read_identity, read_line
 
 _QUICK_SECONDS = 0.25
 _ENOUGH_PIDS = 32768
@@ -63,21 +67,23 @@ class SelfInTree(Exception):
 
 
 class Tree:
-    """The tree of one attempt. ``wrapper`` is its root, None while nobody knows it."""
+    """The tree of one attempt. ``root`` is the agent's process, None while nobody knows it."""
 
     def __init__(
         self,
         files: AttemptFiles,
-        wrapper: ProcessIdentity | None,
+        root: ProcessIdentity | None,
         *,
         cgroup_path: Path | None = None,
         launched_at: float | None = None,
     ) -> None:
         self.files = files
-        self.wrapper = wrapper
+        self.root = root
         self._cgroup = cgroup_path
         self._launched_at = launched_at
         self._seen_bare: set[tuple[int, int]] = set()
+        self.proven_gone = False
+        """Whether the keeper has said that nothing is left."""
         self.undecided = False
         """Whether the last look met a process of which it could not tell yet: look again a moment later."""
         self.strangers: list[ProcessStat] = []
@@ -85,7 +91,7 @@ class Tree:
 
     @property
     def contained(self) -> bool:
-        """Whether a cgroup holds the tree. False too when the wrapper could not join it, and so wiped its name."""
+        """Whether a cgroup holds the tree. False too when the agent could not join it: then its name is wiped."""
         try:
             if os.stat(self.files.lock).st_size == 0:
                 return False
@@ -106,6 +112,8 @@ class Tree:
             return False
         if free and self.contained:
             return self.remove_cgroup()
+        if self.proven_gone:
+            return self.remove_cgroup()
         lost = not free or self._is_lost()
         above = 0 if lost else self._pids_above()
         snapshot = Snapshot(above=above) if above else await fresh_snapshot()
@@ -119,7 +127,7 @@ class Tree:
         return [*found, *self._find(await fresh_snapshot(), lost=self._is_lost())]
 
     async def find_root(self) -> ProcessIdentity | None:
-        """Who must be the wrapper of a tree that was found without knowing it: the oldest, if it leads its session.
+        """Who must be the root of a tree that was found without knowing it: the oldest, if it leads its session.
 
         None when there is no such one: it is dead. Nobody may be taken for it then, since members are younger than it.
         """
@@ -145,10 +153,10 @@ class Tree:
             recorded = read_identity(self.files)
         except OUT_OF_REACH:
             return True
-        return recorded is None or (self.wrapper is not None and recorded != self.wrapper)
+        return recorded is None or (self.root is not None and recorded != self.root)
 
     async def members(self) -> list[ProcessStat]:
-        """Living members, the wrapper included. With a cgroup that is not empty: those in it.
+        """Living members, the root included. With a cgroup that is not empty: those in it.
 
         Raises :class:`SelfInTree`, and OSError when it cannot be told.
         """
@@ -157,14 +165,17 @@ class Tree:
         if not found:
             found = self._find(await fresh_snapshot(), lost=not free or self._is_lost())
         if not found and free is False:
-            found = [stat for stat in self.holders() if self._is_young(stat)]
+            found = [stat for stat in self.holders() if self._is_young(stat) and not is_keeper(stat.pid)]
         if any(stat.pid == os.getpid() for stat in found):
             raise SelfInTree
         return found
 
-    def is_wrapper(self, stat: ProcessStat) -> bool:
-        """Whether this is the root."""
-        return self.wrapper is not None and stat.key == (self.wrapper.pid, self.wrapper.start_ticks)
+    def _is_root(self, stat: ProcessStat) -> bool:
+        return self.root is not None and stat.key == (self.root.pid, self.root.start_ticks)
+
+    def is_held_by(self, pid: int) -> bool:
+        """Whether a process can be seen to hold the lock, or the one that was there before."""
+        return self._holds_lock(pid, self._stat_lock())
 
     async def kill(self, *, hunt: bool = False) -> None:
         """KILL every member, once. Without a cgroup all are stopped first, so that none forks or restarts another.
@@ -198,10 +209,10 @@ class Tree:
 
     def _hunt(self, frozen: set[tuple[int, int]]) -> None:
         """Stop each member at first sight, and add it to ``frozen``."""
-        if self.wrapper is None:
+        if self.root is None:
             return
-        root = read_stat(self.wrapper.pid)
-        session = self.wrapper.pid if root is not None and self.is_wrapper(root) else None
+        root = read_stat(self.root.pid)
+        session = self.root.pid if root is not None and self._is_root(root) else None
         mark = os.fsencode(self.files.folder)
         lock = self._stat_lock()
         parents = {pid for pid, _ in frozen}
@@ -212,7 +223,8 @@ class Tree:
             if stat.session != session and stat.parent not in parents:
                 belongs_to = marked_folder(pid) if stat.memory_bytes else None
                 # no environment: in the middle of an exec, perhaps, which keeps descriptors
-                if belongs_to != mark and not (belongs_to == b"" and self._holds_lock(pid, lock)):
+                bare = belongs_to == b"" and self._holds_lock(pid, lock) and not is_keeper(pid)
+                if belongs_to != mark and not bare:
                     continue
             frozen.add(stat.key)
             parents.add(pid)
@@ -224,10 +236,10 @@ class Tree:
             used = cgroup.cpu_microseconds(self._cgroup)
             if used is not None:
                 return used * os.sysconf("SC_CLK_TCK") // 1_000_000
-        if self.wrapper is None:
+        if self.root is None:
             return 0
         snapshot = recent_snapshot()
-        found = snapshot.with_descendants(s for s in snapshot.session(self.wrapper.pid) if self._is_young(s))
+        found = snapshot.with_descendants(s for s in snapshot.session(self.root.pid) if self._is_young(s))
         return sum(stat.cpu_ticks for stat in found.values())
 
     def holders(self) -> list[ProcessStat]:
@@ -245,7 +257,7 @@ class Tree:
         return (lock is not None and holds_lock(pid, lock)) or str(self.files.lock) in held_locks(pid)
 
     def _is_young(self, stat: ProcessStat) -> bool:
-        return self.wrapper is not None and stat.start_ticks >= self.wrapper.start_ticks
+        return self.root is not None and stat.start_ticks >= self.root.start_ticks
 
     def _in_cgroup(self) -> list[ProcessStat]:
         if self._cgroup is None and not self.contained:
@@ -255,8 +267,8 @@ class Tree:
         return [stat for stat in stats if stat is not None]
 
     def _pids_above(self) -> int:
-        """Right after a short life only pids beyond the wrapper's can be members: they cannot have wrapped round yet."""
-        if self._launched_at is None or self.wrapper is None:
+        """Right after a short life only pids beyond the root's can be members: they cannot have wrapped round yet."""
+        if self._launched_at is None or self.root is None:
             return 0
         if time.monotonic() - self._launched_at > _QUICK_SECONDS or not _many_pids():
             return 0
@@ -265,7 +277,7 @@ class Tree:
                 newest = int(file.read().split()[-1])
         except (OSError, ValueError, IndexError):
             return 0
-        return self.wrapper.pid - 1 if newest >= self.wrapper.pid else 0
+        return self.root.pid - 1 if newest >= self.root.pid else 0
 
     def _find(self, snapshot: Snapshot, *, lost: bool) -> list[ProcessStat]:
         """Living members by session, mark and descent; when the folder is ``lost`` also by the lock and the cgroup.
@@ -273,25 +285,27 @@ class Tree:
         A process in the middle of an exec shows an empty environment, as does one that has none. Such a one is
         undecided when it is seen for the first time.
         """
-        since = 0 if self.wrapper is None else self.wrapper.start_ticks
+        since = 0 if self.root is None else self.root.start_ticks
         first = snapshot.marked(os.fsencode(self.files.folder), since)
         self.strangers = []
         if lost:
             holders = [stat for stat in snapshot.holding(self.files.lock) if stat.start_ticks >= since]
-            if self.wrapper is None:
+            keepers = {stat.pid for stat in holders if is_keeper(stat.pid)}
+            if self.root is None:
+                first += [stat for stat in holders if stat.parent in keepers and stat.pid not in keepers]
                 # a launcher, perhaps, which is not ours to signal
-                self.strangers = holders
+                self.strangers = [stat for stat in holders if stat not in first]
             else:
-                first += holders
+                first += [stat for stat in holders if stat.pid not in keepers]
             if self._cgroup is None:
                 self._cgroup = snapshot.cgroup(cgroup.cgroup_name(self.files.folder))
             first += self._in_cgroup()
         session: list[ProcessStat] = []
-        if self.wrapper is not None:
-            root = snapshot.get(self.wrapper.pid)
-            if root is not None and self.is_wrapper(root):
+        if self.root is not None:
+            root = snapshot.get(self.root.pid)
+            if root is not None and self._is_root(root):
                 first.append(root)
-            session = [stat for stat in snapshot.session(self.wrapper.pid) if stat.start_ticks >= since]
+            session = [stat for stat in snapshot.session(self.root.pid) if stat.start_ticks >= since]
         found = snapshot.with_descendants(first)
         if any(stat.key in found for stat in session):
             found = snapshot.with_descendants([*found.values(), *session])

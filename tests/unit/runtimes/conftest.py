@@ -19,7 +19,7 @@ from interlock.domain.settings import Agent, RuntimeKind
 from interlock.ports.runtime import Launch
 from interlock.runtimes import CommandRuntime
 from interlock.runtimes.cgroup import cgroup_name, remove, usable_parent
-from interlock.runtimes.handle import reap_closed
+from interlock.runtimes.keeper import reap as reap_closed
 from interlock.runtimes.process import process_table, read_stat, send_signal
 
 DEADLINE_SECONDS = 20.0

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.errors import Unavailable
 from interlock.domain.settings import Agent
 from interlock.ports.runtime import CannotStart, Ended, Ending, Launch, NeverStarted, TreeSurvives
-from interlock.runtimes import CommandRuntime, cgroup, raise_fd_limit
+from interlock.runtimes import CommandRuntime, cgroup, command, raise_fd_limit
 from interlock.runtimes.process import Liveness, identify, is_alive
 
 
@@ -61,7 +62,7 @@ async def test_words_of_an_argv_arrive_as_they_are(runtime: CommandRuntime, yard
 async def test_names_of_builtins_mean_programs_in_an_argv(runtime: CommandRuntime, yard: Any) -> None:
     launch = yard.launch(("echo", "-e", "x"))
     assert await run(runtime, launch) == 0
-    assert yard.output(launch) == "x\n", "dash's builtin would print -e"
+    assert yard.output(launch) == "x\n", "a shell's builtin would print -e"
 
 
 async def test_ten_megabytes_on_one_line_and_control_bytes(runtime: CommandRuntime, yard: Any) -> None:
@@ -72,12 +73,13 @@ async def test_ten_megabytes_on_one_line_and_control_bytes(runtime: CommandRunti
 
 
 async def test_the_environment_is_the_callers_and_the_mark(runtime: CommandRuntime, yard: Any) -> None:
-    launch = msgspec.structs.replace(yard.launch(("/usr/bin/env", "-0")), env={"A": "1", "B": "zwei\n"})
+    launch = msgspec.structs.replace(
+        yard.launch(("/usr/bin/env", "-0")), env={"A": "1", "B": "zwei\n", "not for-a.shell": "ü"}
+    )
     assert await run(runtime, launch) == 0
     got = dict(item.split("=", 1) for item in yard.output(launch).split("\0") if item)
     assert got.pop("INTERLOCK_ATTEMPT_DIR") == str(launch.folder.resolve())
-    got.pop("PWD", None)  # a shell cannot help it
-    assert got == {"A": "1", "B": "zwei\n"}
+    assert got == {"A": "1", "B": "zwei\n", "not for-a.shell": "ü"}
 
 
 async def test_the_working_folder_and_the_session(runtime: CommandRuntime, yard: Any) -> None:
@@ -90,20 +92,20 @@ async def test_the_working_folder_and_the_session(runtime: CommandRuntime, yard:
 
 
 async def test_no_signal_is_ignored_or_blocked_for_the_agent(runtime: CommandRuntime, yard: Any) -> None:
-    launch = yard.launch("grep -E '^Sig(Blk|Ign)' /proc/self/status")
+    launch = yard.launch(("grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"))
     assert await run(runtime, launch) == 0
     assert [line.split()[1] for line in yard.output(launch).splitlines()] == ["0" * 16] * 2
 
 
-async def test_a_wrapper_that_is_signalled_still_reports(
+async def test_a_keeper_that_is_signalled_still_reports(
     runtime: CommandRuntime, yard: Any, until: Callable[..., Any]
 ) -> None:
+    """A service manager signals everyone: that is for the agents, and the keeper lives to tell how they took it."""
     launch = yard.launch("echo $$ > started; while [ ! -e go ]; do sleep 0.01; done; exit 9")
     handle = await runtime.launch(launch)
     await until(lambda: yard.pid_in("started"))
-    assert handle.identity is not None
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        os.kill(handle.identity.pid, number)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGPIPE):
+        os.kill(keeper_of(runtime), number)
     (yard.cwd / "go").touch()
     assert (await handle.wait()).exit_status == 9
     await handle.stop(0)
@@ -115,7 +117,7 @@ async def test_identity_in_the_folder_is_that_of_the_handle(
     launch = yard.launch("echo $$ > started; sleep 1000; :")
     handle = await runtime.launch(launch)
     await until(lambda: yard.pid_in("started"))
-    from interlock.runtimes.wrapper import read_identity
+    from interlock.runtimes.records import read_identity
 
     assert handle.identity is not None
     assert handle.identity == read_identity(AttemptFiles(launch.folder)) == identify(handle.identity.pid)
@@ -153,6 +155,12 @@ async def test_without_pidfds_everything_still_works(
     handle = await runtime.launch(yard.launch("sleep 1000; :"))
     await handle.stop(5000)
     assert await handle.wait() == Ending(exit_status=143)
+
+
+def keeper_of(runtime: CommandRuntime) -> int:
+    """The pid of its keeper."""
+    assert runtime._keeper is not None
+    return runtime._keeper.pid
 
 
 def spawn_failing_with(number: int, filename: object = None) -> Callable[..., Any]:
@@ -218,44 +226,35 @@ async def test_no_descriptor_left(runtime: CommandRuntime, yard: Any) -> None:
     assert await run(runtime, launch) == 0
 
 
-async def test_a_disk_that_is_full(runtime: CommandRuntime, yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """/dev/full takes no byte: without an identity nothing starts; an exit status comes from the wrapper's own end."""
+async def test_an_exit_status_that_cannot_be_written_is_heard(runtime: CommandRuntime, yard: Any) -> None:
+    """/dev/full takes no byte. What the keeper tells is not lost with it."""
+    launch = yard.launch('ln -s /dev/full "$INTERLOCK_ATTEMPT_DIR/exit"; exit 5')
+    handle = await runtime.launch(launch)
+    assert await handle.wait() == Ending(exit_status=5)
+    await handle.stop(0)
+    assert await runtime.recover(launch.folder) == Ended(Ending(exit_status=None))
+
+
+async def test_a_pipe_in_place_of_the_exit_file_holds_nobody_up(runtime: CommandRuntime, yard: Any) -> None:
+    handle = await runtime.launch(yard.launch('mkfifo "$INTERLOCK_ATTEMPT_DIR/exit"; exit 5'))
+    with trio.fail_after(20):
+        assert await handle.wait() == Ending(exit_status=5)
+        await handle.stop(0)
+    assert await run(runtime, yard.launch("exit 6")) == 6
+
+
+async def test_without_an_identity_nothing_starts(
+    runtime: CommandRuntime, yard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launch = yard.launch("echo ran >> ../ran")
     with monkeypatch.context() as patched:
-        handle = await _launch_with(runtime, launch, exit_to="/dev/full", monkeypatch=patched)
-        assert await handle.wait() == Ending(exit_status=0)
-        await handle.stop(0)
-    assert (yard.base / "ran").read_text() == "ran\n"
-    second = yard.launch("echo ran >> ../ran")
-    with monkeypatch.context() as patched:
-        handle = await _launch_with(runtime, second, identity_to="/dev/full", monkeypatch=patched)
-        assert await handle.wait() == Ending(exit_status=None)
-        await handle.stop(0)
-    assert (yard.base / "ran").read_text() == "ran\n", "nothing ran without an identity"
-    assert await runtime.recover(second.folder) == NeverStarted()
-
-
-async def _launch_with(
-    runtime: CommandRuntime,
-    launch: Launch,
-    *,
-    monkeypatch: pytest.MonkeyPatch,
-    exit_to: str = "",
-    identity_to: str = "",
-) -> Any:
-    from interlock.runtimes import command
-
-    def argv(files: AttemptFiles, program: list[str], **more: Any) -> list[str]:
-        words = original(files, program, **more)
-        return [
-            exit_to if exit_to and word == str(files.exit) else identity_to if identity_to and word == str(files.identity)
-            else word
-            for word in words
-        ]  # fmt: skip
-
-    original = command.wrapper_argv
-    monkeypatch.setattr(command, "wrapper_argv", argv)
-    return await runtime.launch(launch)
+        patched.setattr(AttemptFiles, "identity", Path("/dev/full"))
+        # it is there, and yet not in the folder
+        patched.setattr(command.os.path, "lexists", lambda path: path != Path("/dev/full") and os.path.exists(path))
+        with pytest.raises(CannotStart, match="disk is full"):
+            await runtime.launch(launch)
+    assert not (yard.base / "ran").exists()
+    assert await runtime.recover(launch.folder) == NeverStarted()
 
 
 async def test_the_soft_limit_of_open_files_is_given_back(yard: Any) -> None:
@@ -279,27 +278,35 @@ def test_insisting_on_cgroups_where_there_are_none(monkeypatch: pytest.MonkeyPat
     assert not CommandRuntime().contained
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash --posix", "bash", "busybox sh", "mksh", "ksh", "yash"])
-async def test_the_wrapper_in_other_shells(
-    runtime: CommandRuntime, yard: Any, monkeypatch: pytest.MonkeyPatch, shell: str
+@pytest.mark.parametrize(
+    ("make", "status", "words"),
+    [
+        (lambda path: path.write_bytes(b"\x7fELF nothing of the kind"), 126, "Exec format error"),
+        (lambda path: path.write_bytes(b"#!/no/such/interpreter\n"), 127, "No such file"),
+        (lambda path: path.write_bytes(b"exit 3\n"), 3, None),
+    ],
+    ids=["no program", "no interpreter", "no first line"],
+)
+async def test_what_cannot_be_executed_has_the_status_that_a_shell_gives(
+    runtime: CommandRuntime,
+    yard: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], object],
+    status: int,
+    words: str | None,
 ) -> None:
-    import shutil
-
-    from interlock.runtimes import command
-
-    where = shutil.which(shell.split(maxsplit=1)[0])
-    if where is None:
-        pytest.skip(f"{shell} is not installed")
-    original = command.wrapper_argv
-    monkeypatch.setattr(
-        command,
-        "wrapper_argv",
-        lambda *words, **more: [where, *shell.split()[1:], *original(*words, **more)[1:]],
-    )
-    for program, status in (("exit 7", 7), ("kill -INT $$", 130), ("kill -KILL $$", 137)):
-        launch = yard.launch(program)
-        assert await run(runtime, launch) == status
-        assert await runtime.recover(launch.folder) == Ended(Ending(exit_status=status))
+    program = yard.base / "program"
+    make(program)
+    program.chmod(0o755)
+    monkeypatch.setattr(command, "program_argv", lambda *_: [str(program)])
+    launch = yard.launch("program")
+    got = await run(runtime, launch)
+    if status == 126:
+        # the shell that is asked then has an opinion of its own
+        assert got in (126, 127, 2)
+        return
+    assert got == status
+    assert words is None or words in yard.output(launch)
 
 
 async def test_looking_without_descriptors_confirms_nothing(

@@ -35,7 +35,7 @@ from interlock.runtimes.program import NoProgram, plain_words, program_argv
     ],
 )
 def test_which_strings_need_a_shell(command: str, words: list[str] | None) -> None:
-    assert plain_words(command) == words
+    assert plain_words(command) == (words and tuple(words))
 
 
 @pytest.fixture

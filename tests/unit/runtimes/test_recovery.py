@@ -17,7 +17,7 @@ from interlock.domain.attempt_files import AttemptFiles
 from interlock.ports.runtime import Alive, CannotStart, Ended, Ending, NeverStarted, TreeSurvives, Unknown
 from interlock.runtimes import CommandRuntime, attempt_lock, process
 from interlock.runtimes.process import read_stat
-from interlock.runtimes.wrapper import InProcess, read_identity, write_in_process_mark
+from interlock.runtimes.records import InProcess, read_identity, write_in_process_mark
 
 AGENT = "echo $$ >> started; while [ ! -e go ]; do sleep 0.01; done; exit 7"
 
@@ -45,7 +45,7 @@ async def test_killed_before_the_spawn(
     assert not (yard.cwd / "started").exists()
 
 
-@pytest.mark.parametrize("point", ["launch.spawned", "launch.released"])
+@pytest.mark.parametrize("point", ["launch.sent", "launch.spawned", "launch.released"])
 async def test_killed_after_the_spawn(
     runtime: CommandRuntime, yard: Any, launcher: Any, until: Callable[..., Any], point: str
 ) -> None:
@@ -137,7 +137,7 @@ async def test_stopped_under_the_lock_it_counts_as_alive(
     with trio.fail_after(20):
         assert await recovered.handle.wait() == Ending(exit_status=None)
     await recovered.handle.stop(0)
-    assert not (yard.cwd / "started").exists(), "the wrapper saw the void mark"
+    assert not (yard.cwd / "started").exists(), "the keeper saw the void mark"
     assert await runtime.recover(folder) == NeverStarted()
 
 
@@ -218,7 +218,7 @@ async def test_a_replaced_folder_fails_the_launch(yard: Any, monkeypatch: pytest
 
 
 def forge(folder: Path, **changes: Any) -> None:
-    """Write an identity as another boot's or namespace's wrapper would have."""
+    """Write an identity as an agent of another boot or namespace would have."""
     identity = process.identify(os.getpid())
     assert identity is not None
     forged = msgspec.structs.replace(identity, **changes)
@@ -294,7 +294,7 @@ async def test_who_only_looks_is_not_taken_for_a_live_agent(runtime: CommandRunt
         os.close(recovering)
 
 
-async def test_the_mark_of_a_function_is_never_taken_for_a_wrapper(yard: Any) -> None:
+async def test_the_mark_of_a_function_is_never_taken_for_a_process(yard: Any) -> None:
     runtime = CommandRuntime(cgroups=False)
     folder = yard.folder()
     write_in_process_mark(AttemptFiles(folder))

@@ -102,7 +102,7 @@ async def test_an_agent_that_ignores_term_is_killed(
     await agent.stop(200)
     assert time.monotonic() - began >= 0.2
     assert not yard.lives(pid)
-    assert await agent.wait() == Ending(exit_status=None)
+    assert await agent.wait() == Ending(exit_status=137)
 
 
 async def test_a_stopped_agent_hears_term(runtime: CommandRuntime, yard: Any, until: Callable[..., Any]) -> None:
@@ -141,25 +141,69 @@ async def test_a_restarting_parent(runtime: CommandRuntime, yard: Any, until: Ca
         await agent.stop(300)
 
 
-async def test_a_killed_wrapper_leaves_a_tree_that_stop_ends(
+async def test_a_killed_keeper_leaves_a_tree_that_stop_ends(
     runtime: CommandRuntime, yard: Any, until: Callable[..., Any]
 ) -> None:
     launch = yard.launch("echo $$ > started; sleep 1000; :")
     agent = await runtime.launch(launch)
     pid = await until(lambda: yard.pid_in("started"))
-    assert agent.identity is not None
-    os.kill(agent.identity.pid, signal.SIGKILL)
-    assert await agent.wait() == Ending(exit_status=None)
+    assert runtime._keeper is not None
+    os.kill(runtime._keeper.pid, signal.SIGKILL)
+    with trio.move_on_after(0.1):
+        pytest.fail(f"it has not ended: {await agent.wait()}")
     assert yard.lives(pid)
     recovered = await runtime.recover(launch.folder)
     assert isinstance(recovered, Alive)
-    assert await recovered.handle.wait() == Ending(exit_status=None)
+    assert recovered.handle.identity == agent.identity
     await recovered.handle.stop(5000)
     assert not yard.lives(pid)
-    await agent.stop(0)
+    assert await recovered.handle.wait() == Ending(exit_status=None)
+    with trio.fail_after(20):
+        assert await agent.wait() == Ending(exit_status=None)
+        await agent.stop(0)
 
 
-async def test_a_wrapper_that_cannot_join_its_cgroup(
+async def test_a_killed_agent_leaves_a_tree_that_stop_ends(
+    runtime: CommandRuntime, yard: Any, until: Callable[..., Any]
+) -> None:
+    launch = yard.launch("sh -c 'echo $$ > started; sleep 1000; :'; :")
+    agent = await runtime.launch(launch)
+    pid = await until(lambda: yard.pid_in("started"))
+    assert agent.identity is not None
+    os.kill(agent.identity.pid, signal.SIGKILL)
+    assert await agent.wait() == Ending(exit_status=137)
+    assert yard.lives(pid)
+    assert isinstance(await runtime.recover(launch.folder), Alive)
+    await agent.stop(5000)
+    assert not yard.lives(pid)
+    assert await runtime.recover(launch.folder) == Ended(Ending(exit_status=137))
+
+
+async def test_a_bare_child_in_the_agent_s_session_is_ended(runtime: CommandRuntime, yard: Any) -> None:
+    """No mark, no descriptor, no parent: what is left is the session, whose number the agent's zombie keeps."""
+    stays = CLOSE_ALL.replace("os.setsid(); ", "")
+    launch = yard.launch(f'env -i {sys.executable} -c "{stays}" & {WAIT_FOR_STARTED}; exit 0')
+    agent = await runtime.launch(launch)
+    assert await agent.wait() == Ending(exit_status=0)
+    pid = yard.pid_in("started")
+    assert yard.lives(pid)
+    with trio.fail_after(20):
+        await agent.stop(5000)
+    assert not yard.lives(pid)
+
+
+async def test_what_the_keeper_found_to_be_gone_is_not_looked_for(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at all processes costs milliseconds; who left nothing behind does not pay for it."""
+    runtime = CommandRuntime(cgroups=False)
+    monkeypatch.setattr(tree, "Snapshot", None)
+    monkeypatch.setattr(tree, "fresh_snapshot", None)
+    for command in ("exit 0", "sleep 0.01 & wait", "sh -c 'exit 1'; exit 0"):
+        agent = await runtime.launch(yard.launch(command))
+        assert await agent.wait() == Ending(exit_status=0)
+        await agent.stop(1000)
+
+
+async def test_an_agent_that_cannot_join_its_cgroup(
     yard: Any, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if cgroup.usable_parent() is None:
@@ -225,7 +269,7 @@ async def test_a_cancelled_stop_leaves_nobody_frozen(
 
 
 async def test_strangers_in_a_reused_session_are_left_alone(yard: Any, until: Callable[..., Any]) -> None:
-    """The wrapper is long gone, and its pid leads another session now: no sign but the number speaks for membership."""
+    """The agent is long gone, and its pid leads another session now: no sign but the number speaks for membership."""
     runtime = CommandRuntime(cgroups=False)
     launch = yard.launch("exit 0")
     agent = await runtime.launch(launch)
