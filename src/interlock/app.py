@@ -28,6 +28,7 @@ from interlock.runtimes import (
     CommandRuntime,
     FunctionRuntime,
     available_memory_bytes,
+    give_up,
     raise_fd_limit,
 )
 from interlock.service import Service
@@ -206,6 +207,15 @@ class Interlock:
                     f"run #{run.number} has an agent that no dispatcher looks after (`interlock up` takes it up)"
                 )
         return [*faults, *slot_faults]
+
+    async def forget(self, ref: str | int | Run) -> Run:
+        """A person vouches that the agent of a run is gone: its attempt is lost, and never starts any more. Raises OSError."""
+        run = await self.service.get(ref)
+        attempt = await self.store.read(lambda tx: tx.attempt(run.number, run.fence))
+        if attempt is not None and attempt.folder is not None:
+            # Its dispatcher may only be asleep, on its way to the start.
+            await trio.to_thread.run_sync(give_up, self.data / attempt.folder)
+        return await self.service.forget(run)
 
     async def backup(self, target: Path) -> None:
         """Copy the database to a new file while it is in use."""

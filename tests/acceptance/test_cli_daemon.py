@@ -282,6 +282,9 @@ def test_forget(desk: Any) -> None:
     sure = desk.interlock("doctor", "--forget", "1", "--yes")
     assert sure.returncode == 0, sure.stderr
     assert desk.states() != ["running"]
+    assert list((desk.folder / ".interlock").glob("attempts/*/*/void")), (
+        "should it still be on its way, it never starts"
+    )
     up(desk)
     desk.until(lambda: desk.states() == ["completed"], "it is tried again")
     assert json.loads(desk.interlock("show", "1", "--json").stdout)["run"]["fence"] == 2

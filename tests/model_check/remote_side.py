@@ -165,6 +165,7 @@ def requests_aged(setting: Setting, before: Around, after: Around) -> Around:
     new_offer = (
         (old.state is RunState.QUEUED and new.state is not RunState.QUEUED and not new.terminal)
         or new.offers > old.offers
+        or (old.live and new.state is RunState.DISPATCHED)
         or (old.pull and new.live and not new.remote)
     )
     if not (new_claim or new_offer) or not after.agents:

@@ -60,7 +60,7 @@ OFF = (
         _local(runs=2, operator=_CANCEL),
         Fault.LIMIT_ALIVE,
         7,
-        ("r0 d0: claims and commits", "r0 operator: cancel", "r1 d0: claims and commits", "spawns", "spawns"),
+        ("r0 d0: claims and commits", "r0 operator: cancel", "r1 d0: claims and commits", "forks", "forks"),
         alone=True,
     ),
     Off(
@@ -103,7 +103,7 @@ OFF = (
         _TWO,
         Fault.MOVED_ALIVE,
         10,
-        ("claims and commits", "d0: SIGSTOP", "d1: takes over", "never started", "d0: SIGCONT", "d0: spawns"),
+        ("claims and commits", "d0: SIGSTOP", "d1: takes over", "never started", "d0: SIGCONT", "d0: forks"),
     ),
     Off(
         "no void mark, two processes",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from interlock.actors import Dispatcher
-from interlock.domain.run import Instance
+from interlock.domain.run import Instance, Run
 from interlock.domain.settings import Agent, Settings
 from interlock.service import Service
 from interlock.service.waiting import Surroundings
@@ -49,6 +49,10 @@ class Opened(Protocol):
 
     async def alive(self) -> tuple[Instance, ...]:
         """Dispatchers that live."""
+        ...
+
+    async def forget(self, ref: str | int | Run) -> Run:
+        """A person vouches that the agent of a run is gone."""
         ...
 
     async def surroundings(self) -> Surroundings:

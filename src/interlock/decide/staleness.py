@@ -62,7 +62,8 @@ def _offer_due(run: Run, now_ms: int, settings: Settings, *, fitting_agent_was_t
     message = f"offered {run.offers + 1} times, and no agent took it"
     if settings.on_never_claimed is OnNeverClaimed.FAIL:
         return Due(kind=DueKind.REJECT, reason=Reason.OFFERS_EXHAUSTED, message=message)
-    # Each withdrawal comes after a whole round of offers: the number of rounds so far is in dispatch_count.
+    # Each withdrawal comes after a whole round of offers, so dispatch_count tells how many rounds there were (releases, which
+    # are offers too, lengthen a wait at most).
     rounds = max(1, run.dispatch_count // (settings.budgets.max_offers + 1))
     delay = exponential_ms(rounds, MINUTE, 60 * MINUTE)
     return Due(

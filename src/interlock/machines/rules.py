@@ -37,7 +37,9 @@ class Rule(msgspec.Struct, frozen=True):
 RULES: dict[RunEvent, Rule] = {
     RunEvent.SUBMIT: Rule((By.OPERATOR,), Slots.NONE, "accepted and committed"),
     RunEvent.DISPATCH: Rule((By.SYSTEM,), Slots.TAKE, "ready, eligible, and every limit has room; dispatch_count + 1"),
-    RunEvent.REDISPATCH: Rule((By.SYSTEM,), Slots.KEEP, "an offer stayed unclaimed although a fitting agent was there"),
+    RunEvent.REDISPATCH: Rule(
+        (By.SYSTEM,), Slots.KEEP, "an offer stayed unclaimed although a fitting agent was there; dispatch_count + 1"
+    ),
     RunEvent.WITHDRAW: Rule(
         (By.SYSTEM,),
         Slots.FREE,
@@ -51,7 +53,9 @@ RULES: dict[RunEvent, Rule] = {
     RunEvent.CLOSE: Rule((By.SYSTEM,), Slots.FREE, "the source says that it was done elsewhere"),
     RunEvent.RETRY: Rule((By.CLAIM, By.SYSTEM), Slots.FREE, "the attempt failed and retries are left"),
     RunEvent.RELEASE: Rule(
-        (By.CLAIM, By.SYSTEM), Slots.KEEP, "the lease lapsed, the process is lost, or it was given back"
+        (By.CLAIM, By.SYSTEM),
+        Slots.KEEP,
+        "the lease lapsed, the process is lost, or it was given back; dispatch_count + 1",
     ),
     RunEvent.DEFER: Rule((By.CLAIM,), Slots.FREE, "the agent asks for a later time"),
     RunEvent.BLOCK: Rule((By.CLAIM,), Slots.FREE, "the agent asks a question"),

@@ -4,9 +4,10 @@ What is promised (Linux): at most one live tree per attempt folder, always; that
 with cgroups always, without them but for what :mod:`interlock.runtimes.tree` names.
 """
 
+from interlock.runtimes.attempt_lock import give_up
 from interlock.runtimes.command import CommandRuntime
 from interlock.runtimes.descriptors import raise_fd_limit
 from interlock.runtimes.function import AgentContext, FunctionRuntime
 from interlock.runtimes.memory import available_memory_bytes
 
-__all__ = ["AgentContext", "CommandRuntime", "FunctionRuntime", "available_memory_bytes", "raise_fd_limit"]
+__all__ = ["AgentContext", "CommandRuntime", "FunctionRuntime", "available_memory_bytes", "give_up", "raise_fd_limit"]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from pathlib import Path
 
 from interlock.domain.attempt_files import AttemptFiles
 
@@ -79,3 +80,10 @@ def write_void(files: AttemptFiles) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def give_up(folder: Path) -> None:
+    """Void an attempt on somebody's word, whoever has its lock: what has not started in ``folder`` never does. Raises OSError."""
+    # 0o700 as for every attempt's folder, which may not have been made yet
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_void(AttemptFiles(folder))

@@ -51,8 +51,8 @@ def claim_offer(
     offer: int | None = None,
 ) -> Claim:
     """Claim an offer from outside. The same request again gets the same claim; a request whose claim is over, or that was
-    made for an earlier ``offer`` (a dispatch_count), is :class:`StaleClaim`; one that another holder was faster than is
-    :class:`AlreadyClaimed`.
+    made for an ``offer`` (a dispatch_count) that is not open any more, is :class:`StaleClaim`; one that another holder was
+    faster than is :class:`AlreadyClaimed`.
     """
     if not holder:
         raise InvalidInput("a claim needs a holder", hint="give the name of the agent's session")
@@ -70,11 +70,11 @@ def claim_offer(
             details={"holder": run.holder},
             hint="take another offer",
         )
+    if offer is not None and (offer != run.dispatch_count or run.state is not RunState.DISPATCHED):
+        raise StaleClaim(f"that offer of run #{run.number} is over", hint="ask for the offers again")
     obstacle = not_to_be_offered(tx, ctx, run)
     if run.state is RunState.DISPATCHED and obstacle is not None:
         raise Conflict(f"run #{run.number} cannot be claimed now: {obstacle}", hint="ask for the offers again later")
-    if offer is not None and offer != run.dispatch_count:
-        raise StaleClaim(f"that offer of run #{run.number} is over", hint="ask for the offers again")
     if run.state is RunState.DISPATCHED and not run.pull:
         raise Conflict(
             f"run #{run.number} is on its way to the local agent '{run.agent}'",
@@ -274,6 +274,8 @@ def _offered_again(tx: Tx, ctx: Context, run: Run, outcome: Outcome) -> dict[str
     # The attempt's timeout is over with it; the run's own deadline is not.
     deadline = timeout_at(run, ctx.now_ms, None, ctx.settings.deadline_ms)
     changes: dict[str, Any] = {"pull": run.remote, "offers": 0, "timeout_at_ms": deadline}
+    # An offer of its own: what was asked of the one before comes too late.
+    changes["dispatch_count"] = run.dispatch_count + 1
     if run.remote:
         if run.agent is not None and agent_for(run.task, tx.routes(), ctx.settings) is None:
             # The offer was open to all, and whoever claimed it brought its own name: open to all again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import trio
 
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.ports.runtime import Alive, CannotStart, Ended, Ending, NeverStarted, TreeSurvives, Unknown
-from interlock.runtimes import CommandRuntime, attempt_lock, process
+from interlock.runtimes import CommandRuntime, attempt_lock, give_up, process
 from interlock.runtimes.process import read_stat
 from interlock.runtimes.records import InProcess, read_identity, write_in_process_mark
 
@@ -42,6 +43,16 @@ async def test_killed_before_the_spawn(
     assert await runtime.recover(folder) == NeverStarted()
     with pytest.raises(CannotStart, match="void"):
         await runtime.launch(yard.launch(AGENT, folder))
+    assert not (yard.cwd / "started").exists()
+
+
+async def test_given_up_by_a_person_before_its_dispatcher_has_begun(runtime: CommandRuntime, yard: Any) -> None:
+    launch = yard.launch(AGENT)
+    shutil.rmtree(launch.folder)
+    give_up(launch.folder)
+    launch.folder.joinpath("prompt.md").touch()
+    with pytest.raises(CannotStart, match="void"):
+        await runtime.launch(launch)
     assert not (yard.cwd / "started").exists()
 
 

@@ -64,6 +64,22 @@ def test_a_request_for_an_earlier_offer_comes_too_late(yard: Yard) -> None:
     assert take(yard, offer, offer=2).fence == 1
 
 
+def test_an_offer_after_a_release_is_another_one(yard: Yard) -> None:
+    offer = yard.offered()
+    yard.end(take(yard, offer, offer=1), OutcomeKind.RETURNED)
+    assert yard.get(offer).dispatch_count == 2
+    with pytest.raises(StaleClaim, match="is over"):
+        take(yard, offer, "late", offer=1)
+    assert take(yard, offer, offer=2).fence == 2
+
+
+def test_a_withdrawn_offer_is_over(yard: Yard) -> None:
+    offer = yard.offered()
+    yard.do(operating.pause)
+    with pytest.raises(StaleClaim, match="is over"):
+        take(yard, offer, offer=1)
+
+
 @pytest.mark.parametrize("state", [state for state in RunState if state not in ("dispatched", "claimed", "running")])
 def test_only_an_offer_is_claimed(yard: Yard, state: RunState) -> None:
     with pytest.raises(IllegalTransition):

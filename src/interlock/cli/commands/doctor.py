@@ -62,7 +62,7 @@ async def _forget(il: Opened, ref: str, *, yes: bool) -> int:
         if not on_terminal():
             raise Conflict("forgetting an agent has to be confirmed", hint="make sure that it is gone, then add --yes")
         click.confirm("Is its agent gone?", abort=True, err=True)
-    run = await il.service.forget(run)
+    run = await il.forget(run)
     say(f"{run_words(run)} is {run.state} now.")
     return 0
 

@@ -221,6 +221,7 @@ class World(Outlook):
         if self.rules.deadline is not None:
             run.timeout_at = self.now + max(0, self.rules.deadline - run.spent)
         run.state, run.offers, run.pull = "dispatched", 0, remote
+        run.dispatches += 1
         self._set_wait(run, (delay // 2, delay) if delay and not remote else None)
         if remote:
             run.offered = self.now

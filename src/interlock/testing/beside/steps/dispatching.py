@@ -201,10 +201,10 @@ def _refusals(
         return (StaleClaim,)
     if run.live:
         return (AlreadyClaimed,)
+    if offer == "old" or (offer == "this" and run.state != "dispatched"):
+        return (StaleClaim,)
     if run.state == "dispatched" and world.braked(run):
         return (Conflict,)
-    if offer == "old":
-        return (StaleClaim,)
     if run.state == "dispatched" and not run.pull:
         return (Conflict,)
     if run.state != "dispatched":
