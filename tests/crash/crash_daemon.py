@@ -17,16 +17,16 @@ from interlock.store.clock import SystemClock
 
 def set_wall_clock_by(file: str) -> None:
     """From now on, in this process, wall time is what the system says plus what ``file`` says."""
-    of_the_system = SystemClock._wall_ms
+    of_the_system = SystemClock._wall_ns
 
-    def wall_ms() -> int:
+    def wall_ns() -> int:
         try:
             with open(file) as offset:
-                return of_the_system() + int(offset.read())
+                return of_the_system() + int(offset.read()) * 1_000_000
         except FileNotFoundError:
             return of_the_system()
 
-    SystemClock._wall_ms = staticmethod(wall_ms)  # type: ignore[method-assign]
+    SystemClock._wall_ns = staticmethod(wall_ns)  # type: ignore[method-assign]
 
 
 def main() -> None:

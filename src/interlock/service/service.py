@@ -50,9 +50,10 @@ class Service:
         """
 
         def work(tx: Tx) -> tuple[bool, T]:
-            follows = not self._followed or abs(self.clock.step_ms()) > supervising.CLOCK_STEP_MS
+            stepped = abs(self.clock.step_ms()) > supervising.CLOCK_STEP_MS
+            follows = stepped or not self._followed
             if follows:
-                self._follow_clock(tx)
+                self._follow_clock(tx, stepped=stepped)
             return follows, command(tx, self.context())
 
         follows, answer = await self.store.write(work, bulk=bulk)
@@ -60,10 +61,11 @@ class Service:
         self._followed = self._followed or follows
         return answer
 
-    def _follow_clock(self, tx: Tx) -> None:
+    def _follow_clock(self, tx: Tx, *, stepped: bool) -> None:
         """Somebody set the wall clock: move what is stored along, once for all processes, before anything is written by it."""
         self._followed = False
-        self.clock.reanchor()
+        if stepped:
+            self.clock.reanchor()
         supervising.follow_clock(tx, self.context(), self.clock.epoch())
 
     async def read(self, question: Callable[[Tx, Context], T]) -> T:

@@ -13,32 +13,34 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        self._offset_ms = 0
-        self.reanchor()
+        self._offset_ns = self._wall_offset_ns()
 
     @staticmethod
-    def _boot_ms() -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    def _boot_ns() -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     @staticmethod
-    def _wall_ms() -> int:
-        return time.time_ns() // 1_000_000
+    def _wall_ns() -> int:
+        return time.time_ns()
+
+    def _wall_offset_ns(self) -> int:
+        return self._wall_ns() - self._boot_ns()
 
     def now_ms(self) -> int:
-        """Unix milliseconds."""
-        return self._boot_ms() + self._offset_ms
+        """Unix milliseconds, which never go back but by :meth:`reanchor`."""
+        return (self._boot_ns() + self._offset_ns) // 1_000_000
 
     def step_ms(self) -> int:
         """How far the system's wall clock was moved since it was anchored."""
-        return self._wall_ms() - self.now_ms()
+        return round((self._wall_offset_ns() - self._offset_ns) / 1_000_000)
 
     def epoch(self) -> tuple[str, int]:
         """(boot id, wall clock minus CLOCK_BOOTTIME in ms)."""
-        return self._boot_id, self._wall_ms() - self._boot_ms()
+        return self._boot_id, self._wall_offset_ns() // 1_000_000
 
     def reanchor(self) -> None:
         """Follow the system's wall clock from where it is now."""
-        self._offset_ms = self._wall_ms() - self._boot_ms()
+        self._offset_ns = self._wall_offset_ns()
 
     async def sleep_until(self, at_ms: int) -> None:
         """Return once ``now_ms() >= at_ms``. Sleeps in pieces, since trio's own clock stands still in a suspend."""

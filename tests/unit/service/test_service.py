@@ -170,6 +170,15 @@ async def test_refusals_reach_whoever_asked(service: Service) -> None:
         await service.cancel(run)
 
 
+async def test_a_clock_that_was_not_set_is_not_anchored_anew(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time it would be by a fraction of a millisecond elsewhere: commands of one commit would be out of order."""
+    monkeypatch.setattr(service.clock, "reanchor", lambda: pytest.fail("it was not set"))
+    async with trio.open_nursery() as nursery:
+        for n in range(3):
+            nursery.start_soon(service.submit, Task(title=str(n)))
+    await service.catch_up(1_000)
+
+
 async def test_the_time_is_that_of_the_transaction(service: Service) -> None:
     """Commands that waited for each other are in the order of their times."""
     async with trio.open_nursery() as nursery:

@@ -16,8 +16,8 @@ class Hands:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.boot, self.wall = 5_000, 1_700_000_000_000
-        monkeypatch.setattr(SystemClock, "_boot_ms", staticmethod(lambda: self.boot))
-        monkeypatch.setattr(SystemClock, "_wall_ms", staticmethod(lambda: self.wall))
+        monkeypatch.setattr(SystemClock, "_boot_ns", staticmethod(lambda: self.boot * 1_000_000))
+        monkeypatch.setattr(SystemClock, "_wall_ns", staticmethod(lambda: self.wall * 1_000_000))
 
     def pass_time(self, ms: int) -> None:
         """Both go on."""
