@@ -1,7 +1,8 @@
 """Admission: what may start is started, and an agent that could not be started is tried again.
 
 A round is one transaction of the service. The end of an attempt has a round behind it in its own transaction (see
-:meth:`Admission.write`): the slot that it frees is taken again by the commit that frees it.
+:meth:`Admission.write`): the slot that it frees is taken again by the commit that frees it. So has a submit in the process of
+the dispatcher: what may start at once is claimed by the commit that accepts it.
 """
 
 from __future__ import annotations
@@ -69,13 +70,20 @@ class Admission:
         """Admit runs from here on, claimed by ``owner``."""
         self.owner = owner
         self._open = True
+        self.service.dispatcher = self.write
 
     async def end(self) -> None:
         """Admit nothing more. Returns when no round is under way: what was claimed has been given to ``start``."""
-        self._open = False
+        self.close()
         while self._rounds:
             self._round_over = trio.Event()
             await self._round_over.wait()
+
+    def close(self) -> None:
+        """Admit nothing more, as from now."""
+        self._open = False
+        if self.service.dispatcher == self.write:
+            self.service.dispatcher = None
 
     async def run(self) -> None:
         """Rounds, whenever there is a hint, for ever."""
@@ -107,7 +115,7 @@ class Admission:
         return done.more
 
     async def write(self, command: Callable[[Tx, Context], T]) -> T:
-        """Run a command that frees slots, and a round behind it in the same transaction."""
+        """Run a command after which something may start, and a round behind it in the same transaction."""
         rounds: list[Dispatched] = []
 
         def both(tx: Tx, ctx: Context) -> T:

@@ -110,6 +110,8 @@ class Dispatcher:
                     actors.cancel_scope.cancel()
             await self._sign_off()
         finally:
+            self._admission.close()
+            self._actors = None
             self._lock.release()
             self.ended.set()
 
@@ -263,7 +265,9 @@ class Dispatcher:
     # the loops
 
     def _spawn(self, run: Run, agent: Agent, *, fresh: bool) -> None:
-        assert self._actors is not None
+        if self._actors is None:
+            # This one was cancelled while a submit was under way: the run is taken up by the next.
+            return
         actor = RunActor(self.around, run, agent, end=self._admission.write)
         self.tracker.add(actor)
         self._actors.start_soon(self._look_after, actor, fresh)

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import trio
@@ -297,8 +298,8 @@ def order_for(
 
     Raises OSError (E2BIG) or ValueError for what no exec would take.
     """
-    argv = [os.fsencode(word) for word in program]
-    environment = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+    argv = [_word(word) for word in program]
+    environment = {_word(name): _word(value) for name, value in env.items()}
     _check(argv, environment)
     return (
         argv,
@@ -308,16 +309,22 @@ def order_for(
     )
 
 
+# Most of what an agent gets is what the one before it got.
+@lru_cache(maxsize=1024)
+def _word(text: str) -> bytes:
+    word = os.fsencode(text)
+    if b"\0" in word:
+        raise ValueError("embedded null byte")
+    return word
+
+
 def _check(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
     if any(not name or b"=" in name for name in env):
         raise ValueError("illegal environment variable name")
-    words = [*argv, *(b"%s=%s" % item for item in env.items())]
-    together = b"".join(words)
-    if b"\0" in together:
-        raise ValueError("embedded null byte")
+    lengths = [*map(len, argv), *(len(name) + 1 + len(value) for name, value in env.items())]
     stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
     room = _MOST_ROOM_BYTES if stack == resource.RLIM_INFINITY else min(stack // 4, _MOST_ROOM_BYTES)
     # each with its end and its pointer
-    needed = len(together) + 9 * len(words) + len(argv[0])
-    if needed > max(room, _LEAST_ROOM_BYTES) or max(map(len, words)) >= _LONGEST_WORD_BYTES:
+    needed = sum(lengths) + 9 * len(lengths) + len(argv[0])
+    if needed > max(room, _LEAST_ROOM_BYTES) or max(lengths) >= _LONGEST_WORD_BYTES:
         raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from random import Random, SystemRandom
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from interlock.decide.outcome import Outcome, OutcomeKind
 from interlock.decide.reasons import Wait
@@ -29,6 +29,14 @@ FEW = 32
 Ref = str | int | Run
 
 
+class WriteAndDispatch(Protocol):
+    """Runs a command in a transaction, and in the same one has runs dispatched. The answer is that of the command."""
+
+    async def __call__(self, command: Callable[[Tx, Context], T], /) -> T:
+        """See :meth:`Service.write`."""
+        ...
+
+
 class Service:
     """The one door. Safe for use by many tasks at once; other processes may use the same file."""
 
@@ -38,6 +46,8 @@ class Service:
         self.settings = settings
         self.rng = rng or SystemRandom()
         self._followed = False
+        self.dispatcher: WriteAndDispatch | None = None
+        """The dispatcher in this process, while it starts runs: writes a command with a round of dispatching behind it."""
 
     def context(self) -> Context:
         """Time, chance and settings for a command that runs now."""
@@ -87,7 +97,14 @@ class Service:
     ) -> list[submitting.Submitted]:
         """Queue several, all or none; their ``needs`` may name each other."""
         items = [submitting.Item(task=task, held=held) for task in tasks]
-        return await self.write(lambda tx, ctx: submitting.submit(tx, ctx, items, by=by), bulk=len(items) > FEW)
+
+        def command(tx: Tx, ctx: Context) -> list[submitting.Submitted]:
+            return submitting.submit(tx, ctx, items, by=by)
+
+        if self.dispatcher is not None and len(items) <= FEW:
+            # What may start at once is claimed by the commit that accepts it.
+            return await self.dispatcher(command)
+        return await self.write(command, bulk=len(items) > FEW)
 
     async def reconcile_batch(
         self,

@@ -49,6 +49,31 @@ async def test_never_more_than_the_limit_and_a_freed_slot_is_taken_at_once(autoj
             await depot.until_state(run, "completed")
 
 
+async def test_what_may_start_is_claimed_by_the_commit_that_accepts_it(autojump_clock: Any, depot: Any) -> None:
+    async with depot.up() as dispatcher:
+        await depot.submit("whose agent is looked at first")
+        await depot.until(lambda: depot.runtime.live)
+        (run,) = await depot.submit("one")
+        assert depot.get(run).state is RunState.CLAIMED
+        await depot.ended_agent(run)
+        await depot.until_state(run, "completed")
+        dispatcher.end(Ending.KILL)
+        await dispatcher.ended.wait()
+        (late,) = await depot.submit("late")
+        assert depot.get(late).state is RunState.QUEUED
+
+
+async def test_a_dispatcher_that_was_cancelled_claims_nothing(autojump_clock: Any, depot: Any) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(depot.dispatcher().run)
+        nursery.cancel_scope.cancel()
+    (run,) = await depot.submit("one")
+    assert depot.get(run).state is RunState.QUEUED
+    async with depot.up():
+        await depot.ended_agent(run)
+        await depot.until_state(run, "completed")
+
+
 async def test_a_failure_is_tried_again_after_its_backoff_without_a_poll(autojump_clock: Any, depot: Any) -> None:
     async with depot.up():
         (run,) = await depot.submit("one")

@@ -272,7 +272,7 @@ async def test_an_order_that_does_not_get_out_is_taken_back(
     monkeypatch.setattr(command, "ANSWER_SECONDS", 0.2)
     runtime.prepare()
     os.kill(keeper_of(runtime), signal.SIGSTOP)
-    large = {f"LARGE_{number}": "x" * 100_000 for number in range(10)}
+    large = {f"LARGE_{number}": str(number) * 100_000 for number in range(10)}
     launches = [yard.launch("echo ran >> ../ran", **large) for _ in range(3)]
     answers: dict[int, Any] = {}
 

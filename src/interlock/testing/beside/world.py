@@ -196,6 +196,8 @@ class World(Outlook):
         elif kind in ("lost", "lapsed"):
             run.losts += 1
             if run.losts > rules.max_losts:
+                # it goes back with its slots, and is rejected then
+                run.dispatches += not self.braked(run)
                 self.finish(run, "failed")
             else:
                 delay = 0 if run.losts == 1 else doubled(run.losts - 1, SECOND, MINUTE)
