@@ -194,14 +194,7 @@ class World(Outlook):
                 delay = rules.default_defer if delay is None else delay
                 self.enqueue(run, wait=(delay, delay))
         elif kind in ("lost", "lapsed"):
-            run.losts += 1
-            if run.losts > rules.max_losts:
-                # it goes back with its slots, and is rejected then
-                run.dispatches += not self.braked(run)
-                self.finish(run, "failed")
-            else:
-                delay = 0 if run.losts == 1 else doubled(run.losts - 1, SECOND, MINUTE)
-                self.offer_again(run, delay)
+            self._lost(run)
         elif kind == "returned" and run.releases == 0 and not self.braked(run):
             self.offer_again(run, 0)
             run.releases = 1
@@ -211,6 +204,15 @@ class World(Outlook):
             self.enqueue(run, wait=(delay // 2, delay))
         else:
             self.enqueue(run)
+
+    def _lost(self, run: Run) -> None:
+        run.losts += 1
+        if run.losts > self.rules.max_losts:
+            # it goes back with its slots, and is rejected then
+            run.dispatches += not self.braked(run)
+            self.finish(run, "failed")
+        else:
+            self.offer_again(run, 0 if run.losts == 1 else doubled(run.losts - 1, SECOND, MINUTE))
 
     def offer_again(self, run: Run, delay: int) -> None:
         if self.braked(run):
