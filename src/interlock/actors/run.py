@@ -23,7 +23,7 @@ from interlock.decide.outcome import Outcome, OutcomeKind, decide
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import StaleClaim
-from interlock.domain.run import Attempt, Claim, Run, Stop
+from interlock.domain.run import Attempt, Claim, ProcessIdentity, Run, Stop
 from interlock.domain.settings import Agent, Role, Settings
 from interlock.domain.states import AttemptState, Reason, RunState, StopKind
 from interlock.machines.table import ATTEMPT
@@ -42,14 +42,16 @@ from interlock.ports.runtime import (
 from interlock.ports.store import Tx
 from interlock.prompts import build_prompt
 from interlock.service import Service
-from interlock.service.claims import finish, note
+from interlock.service.claims import finish, note, start
 from interlock.service.context import Context
 from interlock.service.dispatching import stall_limit_ms
-from interlock.service.operating import agent_cannot_start
+from interlock.service.operating import agent_cannot_start, agent_started
 
 log = logging.getLogger("interlock")
 
 CONFIRM_AGAIN_SECONDS = 30.0
+QUICK_SECONDS = 0.025
+"""An agent that ends within so long is recorded once: its start by the commit that records its end."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +91,8 @@ class RunActor:
         self._stopping = run.stop is not None
         self._watching: trio.CancelScope | None = None
         self._ended_first = False
+        self._was_quick = False
+        self._process: ProcessIdentity | None = None
 
     def ask_to_stop(self, stop: Stop) -> None:
         """Hear of a persisted stop intent."""
@@ -253,19 +257,28 @@ class RunActor:
     async def _confirm_start(self, handle: Handle) -> None:
         if self.run.state is RunState.RUNNING or self._stopping:
             return
+        with trio.move_on_after(QUICK_SECONDS):
+            await handle.wait()
+            self._was_quick = not self._stopping
+        self._process = handle.identity
+        if self._was_quick or self._stopping:
+            return
 
         async def confirm() -> None:
             try:
-                self.run = await self.around.service.start(self.claim, handle.identity)
+                self.run = await self.around.service.write(self._record_start)
                 self.phase = AttemptState.WORKING
             except StaleClaim:
                 log.warning("run #%d: its claim is over", self.run.number)
-            service = self.around.service
-            if self.agent.name in service.store.peek(lambda tx: tx.healths()):
-                # Nothing less than a start shows that an agent can be started.
-                await service.agent_started(self.agent.name)
 
         await persist("confirming a start", confirm)
+
+    def _record_start(self, tx: Tx, ctx: Context) -> Run:
+        run = start(tx, ctx, self.claim.run, self.claim.holder, self.claim.fence, self._process)
+        if self.agent.name in tx.healths():
+            # Nothing less than a start shows that an agent can be started.
+            agent_started(tx, self.agent.name)
+        return run
 
     async def _stall_ms(self) -> int | None:
         routes = {}
@@ -368,6 +381,8 @@ class RunActor:
         """Record the end of the attempt, and in the same transaction why its agent cannot be started, if so."""
 
         def record(tx: Tx, ctx: Context) -> Run:
+            if self._was_quick:
+                self._record_start(tx, ctx)
             run = finish(tx, ctx, self.claim.run, self.claim.holder, self.claim.fence, outcome)
             if unavailable is not None:
                 agent_cannot_start(tx, ctx, self.agent.name, unavailable)

@@ -98,6 +98,27 @@ async def test_an_agent_that_ends_before_its_start_is_recorded_still_completes(a
     async with depot.up():
         (run,) = await depot.submit("one")
         await depot.until_state(run, "completed")
+    assert depot.events(run) == ["submit", "dispatch", "claim", "start", "complete"]
+    assert depot.attempts(run)[0].started_ms is not None
+
+
+async def test_a_start_is_recorded_when_the_agent_has_not_ended_in_a_moment(autojump_clock: Any, depot: Any) -> None:
+    async with depot.up():
+        (run,) = await depot.submit("one")
+        await depot.until(lambda: depot.agent_of(run))
+        assert depot.get(run).state is RunState.CLAIMED
+        await trio.sleep(run_actor.QUICK_SECONDS)
+        await depot.until_state(run, "running", seconds=0.1)
+        assert depot.attempts(run)[0].process == depot.agent_of(run).identity
+
+
+async def test_a_stop_that_comes_in_the_first_moment_is_carried_out(autojump_clock: Any, depot: Any) -> None:
+    async with depot.up():
+        (run,) = await depot.submit("one")
+        await depot.until(lambda: depot.agent_of(run))
+        await depot.service.cancel(run)
+        await depot.until_state(run, "cancelled")
+        assert depot.runtime.live == []
 
 
 async def test_detach_leaves_agents_and_the_next_dispatcher_adopts(autojump_clock: Any, depot: Any) -> None:
@@ -373,7 +394,7 @@ async def test_an_agent_that_fails_to_launch_though_nothing_is_seen_to_be_wrong(
         await depot.until(lambda: len(depot.runtime.live) == 4, 600)
         await depot.until(lambda: depot.healths() == {}, 1)
         assert all(depot.get(run).failures == 0 for run in runs)
-        assert [depot.get(run).misfires for run in runs if depot.agent_of(run)] == [0] * 4
+        await depot.until(lambda: [depot.get(run).misfires for run in runs if depot.agent_of(run)] == [0] * 4, 1)
 
 
 async def test_what_went_missing_is_noticed_before_the_next_claim(autojump_clock: Any, depot: Any) -> None:
