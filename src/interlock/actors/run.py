@@ -20,6 +20,7 @@ import trio
 from interlock.actors.supervision import persist
 from interlock.actors.words import load_result, read_tail
 from interlock.decide.outcome import Outcome, OutcomeKind, decide
+from interlock.decide.routing import route_for
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import StaleClaim
@@ -284,7 +285,7 @@ class RunActor:
         routes = {}
         if self.run.task.type is not None:
             routes = self.around.service.store.peek(lambda tx: tx.routes())
-        return stall_limit_ms(self.run, self.agent, routes.get(self.run.task.type or ""), self.around.settings)
+        return stall_limit_ms(self.run, self.agent, route_for(self.run.task.type, routes), self.around.settings)
 
     async def _watch_for_stall(self, handle: Handle, stall_ms: int) -> None:
         # By trio's clock: the other one follows the wall clock when somebody sets it.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
+from interlock.decide.routing import is_pattern, route_for
 from interlock.domain.run import Route
 from interlock.domain.settings import Settings
 from interlock.domain.task import Task
 
 GLOBAL = "global"
+ROUTE = "route:"
 
 
 class Saturated(msgspec.Struct, frozen=True):
@@ -61,8 +64,23 @@ def caps(settings: Settings, routes: Mapping[str, Route]) -> dict[str, int]:
         result[key] = min(cap, result.get(key, cap))
     for route in routes.values():
         if route.max_concurrent is not None:
-            result[f"route:{route.workflow_type}"] = route.max_concurrent
-    return result
+            result[f"{ROUTE}{route.workflow_type}"] = route.max_concurrent
+    return _WithPatterns(result, routes) if any(map(is_pattern, routes)) else result
+
+
+class _WithPatterns(dict[str, int]):
+    """Limits of which some are for every type that matches a pattern: of each such type, so many at once."""
+
+    def __init__(self, limits: Mapping[str, int], routes: Mapping[str, Route]) -> None:
+        super().__init__(limits)
+        self._routes = routes
+
+    def get(self, key: str, default: Any = None) -> Any:
+        found = super().get(key)
+        if found is None and key.startswith(ROUTE) and key[len(ROUTE) :] not in self._routes:
+            route = route_for(key[len(ROUTE) :], self._routes)
+            found = None if route is None else route.max_concurrent
+        return default if found is None else found
 
 
 def saturated(keys: Iterable[str], used: Mapping[str, int], limits: Mapping[str, int]) -> list[Saturated]:

@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from interlock.domain.run import Route
 from interlock.domain.settings import Mode, Settings
 from interlock.domain.task import Task
+
+_SPECIAL = frozenset("*?[")
+
+
+def route_for(workflow_type: str | None, routes: Mapping[str, Route]) -> Route | None:
+    """The route of a type: its own, else that of the most specific pattern (``review.*``) that it matches."""
+    if workflow_type is None:
+        return None
+    if (route := routes.get(workflow_type)) is not None:
+        return route
+    patterns = [pattern for pattern in routes if is_pattern(pattern) and fnmatchcase(workflow_type, pattern)]
+    return routes[max(patterns, key=_specificity)] if patterns else None
+
+
+def is_pattern(workflow_type: str) -> bool:
+    """Whether a route is for every type that matches it."""
+    return not _SPECIAL.isdisjoint(workflow_type)
+
+
+def _specificity(pattern: str) -> tuple[int, str]:
+    # More that is spelt out is more specific; the rest only makes the choice a definite one.
+    return sum(sign not in _SPECIAL for sign in pattern), pattern
 
 
 def agent_for(task: Task, routes: Mapping[str, Route], settings: Settings) -> str | None:
     """Name of the agent: the task's own, else its route's, else its role's, else the default. None: nobody."""
     if task.agent is not None:
         return task.agent
-    if task.type is not None and (route := routes.get(task.type)) is not None:
+    if (route := route_for(task.type, routes)) is not None:
         return route.agent_id
     role = settings.roles.get(task.role or settings.default_role or "")
     if role is not None and role.agent is not None:

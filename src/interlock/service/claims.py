@@ -9,7 +9,7 @@ import msgspec
 from interlock.decide.budget import settle
 from interlock.decide.capacity import saturated
 from interlock.decide.outcome import Outcome, OutcomeKind, cut, decide
-from interlock.decide.routing import agent_for
+from interlock.decide.routing import agent_for, route_for
 from interlock.decide.staleness import timeout_at
 from interlock.domain.errors import AlreadyClaimed, Conflict, InvalidInput, StaleClaim
 from interlock.domain.run import Attempt, Claim, ProcessIdentity, Run, Usage
@@ -97,7 +97,7 @@ def claim_offer(
             )
         if run.state is RunState.DISPATCHED:
             tx.take_slots(run.number, (key,))
-    route = around.routes.get(run.task.type) if run.task.type is not None else None
+    route = route_for(run.task.type, around.routes)
     timeout_ms = attempt_timeout_ms(run, around.agents.get(agent_name or ""), route, ctx.settings)
     claimed = claim(
         tx,
@@ -292,6 +292,22 @@ def _acknowledged(run: Run, outcome: Outcome) -> Outcome:
     assert run.stop is not None
     stopped = decide(stop=run.stop, exit_status=None, result=None, result_fault=None, tail="")
     return replace(stopped, result=outcome.result, usage=outcome.usage, exit_status=outcome.exit_status)
+
+
+def keep_late_result(tx: Tx, ctx: Context, number: int, holder: str, fence: int, outcome: Outcome) -> bool:
+    """An agent brings the result of a claim that it has lost: kept as a note on its attempt, once. Whether it was kept now."""
+    run, attempt = tx.run(number), tx.attempt(number, fence)
+    if run is None or attempt is None or attempt.holder != holder or attempt.ended_ms is None:
+        return False
+    if attempt.ending_event == outcome.kind or any(
+        event.event == Note.NOTE and event.fence == fence and (event.data or {}).get("late")
+        for event in tx.events_of(number)
+    ):
+        return False
+    data = {"late": str(outcome.kind), "result": outcome.result}
+    message = f"late: attempt {fence} says {outcome.kind}: {cut(outcome.message) or 'no message'}"
+    record(tx, ctx, replace(run, fence=fence), Note.NOTE, by=holder, before=run.state, message=message, data=data)
+    return True
 
 
 def note(tx: Tx, ctx: Context, run: Run, message: str, *, by: str, data: dict[str, Any] | None = None) -> None:

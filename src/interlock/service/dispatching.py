@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.decide.capacity import GLOBAL, caps, saturated, slot_keys
 from interlock.decide.lanes import LaneKey, Limited, lane_key
-from interlock.decide.routing import agent_for, waits_for_route
+from interlock.decide.routing import agent_for, route_for, waits_for_route
 from interlock.decide.staleness import timeout_at
 from interlock.domain.attempt_files import attempt_folder
 from interlock.domain.run import AgentHealth, Attempt, Lane, Route, Run
@@ -317,7 +317,7 @@ def stall_limit_ms(run: Run, agent: Agent | None, route: Route | None, settings:
 
 def claim_local(tx: Tx, ctx: Context, run: Run, agent: Agent, routes: Mapping[str, Route], *, owner: str) -> Run:
     """Claim a dispatched run for an agent that this dispatcher is about to start."""
-    route = routes.get(run.task.type) if run.task.type is not None else None
+    route = route_for(run.task.type, routes)
     timeout_ms = attempt_timeout_ms(run, agent, route, ctx.settings)
     return claim(
         tx,
@@ -375,7 +375,7 @@ def claim(
             remote=owner is None,
             request_id=request_id,
             claimed_ms=ctx.now_ms,
-            folder=attempt_folder(run.number, fence, tx.meta("generation") or "0") if owner is not None else None,
+            folder=attempt_folder(run.number, fence, tx.meta("generation") or "0"),
         )
     )
     return claimed

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from interlock.decide.backoff import equal_jitter_ms, exponential_ms
+from interlock.decide.routing import is_pattern, route_for
 from interlock.domain.errors import Conflict, InvalidInput, NotFound
 from interlock.domain.run import AgentHealth, Route, Run
 from interlock.domain.settings import SECOND
@@ -18,6 +19,8 @@ from interlock.service.context import OPERATOR, Context
 from interlock.service.dispatching import withdraw_offers
 from interlock.service.moves import change, move, record
 from interlock.service.supervising import request_stop
+
+TYPE_LIMIT = 200
 
 
 def cancel(tx: Tx, ctx: Context, run: Run, *, by: str = OPERATOR, message: str = "cancelled by the operator") -> Run:
@@ -136,13 +139,32 @@ def put_route(tx: Tx, ctx: Context, route: Route) -> Route:
         if value is not None and value < (0 if what == "max_concurrent" else 1):
             raise InvalidInput(f"{what} of a route is not to be {value}", hint="give a positive number")
     _check_priority(route.priority)
-    before = tx.routes().get(route.workflow_type)
+    _check_type(route.workflow_type)
+    routes = tx.routes()
+    before = routes.get(route.workflow_type)
     route = msgspec.structs.replace(route, created_at=before.created_at if before is not None else ctx.now_ms)
     tx.put_route(route)
     tx.hint()
-    if route.priority != (before.priority if before is not None else 0):
-        tx.set_route_priority(route.workflow_type, route.priority)
+    if route.priority or any(each.priority for each in routes.values()):
+        _set_priorities(tx, route.workflow_type)
     return route
+
+
+def _check_type(workflow_type: str) -> None:
+    if not 0 < len(workflow_type) <= TYPE_LIMIT:
+        raise InvalidInput(
+            f"a workflow type is 1 to {TYPE_LIMIT} characters long, not {len(workflow_type)}",
+            hint="such as review.code, or review.* for all that begin so",
+        )
+
+
+def _set_priorities(tx: Tx, changed: str) -> None:
+    """Unfinished runs have the priority of their type's route added; that of ``changed`` is another one now, or gone."""
+    routes = tx.routes()
+    # A pattern may be for any type that there is.
+    for workflow_type in tx.unfinished_types() if is_pattern(changed) else [changed]:
+        route = route_for(workflow_type, routes)
+        tx.set_route_priority(workflow_type, 0 if route is None else route.priority)
 
 
 def delete_route(tx: Tx, workflow_type: str) -> None:
@@ -150,7 +172,7 @@ def delete_route(tx: Tx, workflow_type: str) -> None:
     if not tx.delete_route(workflow_type):
         known = ", ".join(tx.routes()) or "none"
         raise NotFound(f"there is no route for '{workflow_type}'", hint=f"routes: {known}")
-    tx.set_route_priority(workflow_type, 0)
+    _set_priorities(tx, workflow_type)
     tx.hint()
 
 

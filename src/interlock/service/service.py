@@ -14,13 +14,27 @@ from typing import Any, Protocol, TypeVar
 
 from interlock.decide.outcome import Outcome, OutcomeKind
 from interlock.decide.reasons import Wait
+from interlock.domain.puller import Puller
 from interlock.domain.run import AgentHealth, Claim, Event, Instance, ProcessIdentity, Route, Run, Usage
 from interlock.domain.settings import Agent, Settings
 from interlock.domain.states import Reason, StopKind
 from interlock.domain.task import Task
+from interlock.domain.token import Scope, Token
 from interlock.ports.clock import Clock
 from interlock.ports.store import Changes, Store, Tx
-from interlock.service import brakes, claims, dispatching, filing, operating, reads, submitting, supervising, waiting
+from interlock.service import (
+    brakes,
+    claims,
+    dispatching,
+    filing,
+    operating,
+    pulling,
+    reads,
+    submitting,
+    supervising,
+    tokens,
+    waiting,
+)
 from interlock.service.context import OPERATOR, Context, find_run
 
 T = TypeVar("T")
@@ -106,6 +120,18 @@ class Service:
             return await self.dispatcher(command)
         return await self.write(command, bulk=len(items) > FEW)
 
+    async def submit_once(
+        self, tasks: Iterable[Task], *, key: str, digest: str, held: bool = False, by: str = OPERATOR
+    ) -> list[submitting.Submitted]:
+        """The same as :meth:`submit_all`, answered the same when it is asked for again; see
+        :func:`interlock.service.submitting.submit_once`.
+        """
+        items = [submitting.Item(task=task, held=held) for task in tasks]
+        return await self.write(
+            lambda tx, ctx: submitting.submit_once(tx, ctx, items, key=key, digest=digest, by=by),
+            bulk=len(items) > FEW,
+        )
+
     async def reconcile_batch(
         self,
         batch: str,
@@ -159,22 +185,25 @@ class Service:
     # claims
 
     async def offers(
-        self, *, holder: str, agent: str | None = None, types: Sequence[str] = (), limit: int = 10
+        self,
+        *,
+        holder: str,
+        agent: str | None = None,
+        types: Sequence[str] = (),
+        role: str | None = None,
+        limit: int = 10,
     ) -> list[Run]:
         """Offers that an agent from outside may claim. Asking is also a sign that somebody is there to take them."""
+        puller = Puller(holder=holder, agent=agent, types=tuple(types), role=role)
+        return await self.write(lambda tx, ctx: pulling.look(tx, ctx, puller, limit))
 
-        def look(tx: Tx, ctx: Context) -> list[Run]:
-            tx.put_puller(holder, agent, types, ctx.now_ms)
-            found = tx.offers(pull=True, limit=1000)
-            fitting = [
-                run
-                for run in found
-                if (agent is None or run.agent is None or run.agent == agent)
-                and (not types or run.task.type is None or run.task.type in types)
-            ]
-            return fitting[:limit]
-
-        return await self.write(look)
+    async def claim_next(
+        self, puller: Puller, *, request_id: str | None = None, lease_ms: int | None = None
+    ) -> Claim | None:
+        """Claim the next fitting offer; see :func:`interlock.service.pulling.claim_next`."""
+        return await self.write(
+            lambda tx, ctx: pulling.claim_next(tx, ctx, puller, request_id=request_id, lease_ms=lease_ms)
+        )
 
     async def claim(
         self,
@@ -251,6 +280,30 @@ class Service:
     async def release(self, claim: Claim, message: str = "given back") -> Run:
         """Give the run back untouched."""
         return await self.finish(claim, Outcome(kind=OutcomeKind.RETURNED, reason=Reason.GIVEN_BACK, message=message))
+
+    async def keep_late_result(self, claim: Claim, outcome: Outcome) -> bool:
+        """Keep what an agent brings for a claim that it has lost, as a note. Whether it was kept now."""
+        return await self.write(
+            lambda tx, ctx: claims.keep_late_result(tx, ctx, claim.run, claim.holder, claim.fence, outcome)
+        )
+
+    # tokens
+
+    async def create_token(self, name: str, scope: Scope) -> str:
+        """A new token's secret, which nobody can be shown again."""
+        return await self.write(lambda tx, ctx: tokens.create(tx, ctx, name, scope))
+
+    async def revoke_token(self, name: str) -> None:
+        """It is accepted no more."""
+        await self.write(lambda tx, _: tokens.revoke(tx, name))
+
+    async def tokens(self) -> list[Token]:
+        """All that are accepted."""
+        return await self.store.read(lambda tx: tx.tokens())
+
+    def token_of(self, secret: str) -> Token | None:
+        """The token that a secret belongs to."""
+        return self.store.peek(lambda tx: tokens.token_of(tx, secret))
 
     # supervising
 

@@ -9,6 +9,7 @@ import msgspec
 
 from interlock.decide.lanes import lane_key
 from interlock.decide.readiness import derived
+from interlock.decide.routing import route_for
 from interlock.domain.errors import Conflict, InvalidInput, NotFound
 from interlock.domain.run import Run
 from interlock.domain.settings import OnNeedFailed
@@ -66,7 +67,7 @@ def submit(tx: Tx, ctx: Context, items: Sequence[Item], *, by: str = OPERATOR) -
         lane = lane_text(lane_key(task, item.batch, by_lane))
         if lane not in lanes:
             lanes[lane] = tx.lane(lane)
-        route = routes.get(task.type) if task.type is not None else None
+        route = route_for(task.type, routes)
         run = Run(
             number=0,
             id=new_run_id(ctx.rng),
@@ -96,6 +97,26 @@ def submit(tx: Tx, ctx: Context, items: Sequence[Item], *, by: str = OPERATOR) -
     if any(item.task.needs for item in items):
         # A need that had failed already may have ended others of this call.
         done = [Submitted(run=tx.run(made.run.number) or made.run, created=made.created) for made in done]
+    return done
+
+
+ANSWERS_KEPT_MS = 48 * 3600 * 1000
+
+
+def submit_once(tx: Tx, ctx: Context, items: Sequence[Item], *, key: str, digest: str, by: str) -> list[Submitted]:
+    """The same as :func:`submit`; the same ``key`` again is answered with the same runs, and creates none, for two days.
+
+    ``digest`` tells whether it is the same submit. Raises Conflict when it is another one.
+    """
+    known = tx.submission(key)
+    if known is not None:
+        if known[0] != digest:
+            raise Conflict(f"the key {key} was used for another submit", hint="take a new key for another submit")
+        runs = [tx.run(number) for number in known[1]]
+        return [Submitted(run=run, created=False) for run in runs if run is not None]
+    done = submit(tx, ctx, items, by=by)
+    tx.drop_submissions(ctx.now_ms - ANSWERS_KEPT_MS, 100)
+    tx.add_submission(key, digest, [made.run.number for made in done], ctx.now_ms)
     return done
 
 

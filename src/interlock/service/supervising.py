@@ -63,12 +63,7 @@ def _was_there(tx: Tx, ctx: Context, run: Run) -> bool:
         return False
     # Who came early in the offer's time and never again may be gone.
     since = run.offered_ms + (ctx.now_ms - run.offered_ms) // 2
-    fitting = {
-        agent
-        for _, agent, types in tx.pullers_since(since)
-        if (run.agent is None or agent is None or agent == run.agent)
-        and (not types or run.task.type is None or run.task.type in types)
-    }
+    fitting = {puller.agent for puller in tx.pullers_since(since) if puller.takes(run)}
     if run.agent is not None or None in fitting or not fitting:
         return bool(fitting)
     # Open to anybody: the limit of whoever comes is looked at when it comes, and may turn it away.

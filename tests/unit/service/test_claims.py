@@ -11,6 +11,7 @@ from yard import OWNER, START, Yard, said
 
 from interlock.decide.outcome import MESSAGE_LIMIT, OutcomeKind
 from interlock.domain.errors import AlreadyClaimed, Conflict, IllegalTransition, InvalidInput, StaleClaim
+from interlock.domain.puller import Puller
 from interlock.domain.run import Claim, Run, Usage
 from interlock.domain.settings import MINUTE, Limits
 from interlock.domain.states import AttemptState, RunState, StopKind
@@ -56,7 +57,7 @@ def test_a_request_for_an_earlier_offer_comes_too_late(yard: Yard) -> None:
     offer = yard.offered()
     assert offer.dispatch_count == 1
     yard.now += 5 * MINUTE
-    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
+    yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="h", agent=None, types=()), ctx.now_ms))
     yard.do(supervising.reap, 10)
     assert yard.get(offer).dispatch_count == 2
     with pytest.raises(StaleClaim, match="is over"):

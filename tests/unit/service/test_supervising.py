@@ -9,6 +9,7 @@ from yard import OWNER, START, Yard
 
 from interlock.decide.outcome import OutcomeKind
 from interlock.decide.staleness import DueKind
+from interlock.domain.puller import Puller
 from interlock.domain.run import Claim, Run
 from interlock.domain.settings import MINUTE, SECOND, Limits, Mode, OnNeverClaimed, OnTimeout
 from interlock.domain.states import RunState, StopKind
@@ -93,8 +94,8 @@ def test_a_timeout_is_an_intent_first(yard: Yard) -> None:
 
 def test_an_offer_waits_for_ever_while_nobody_fits(yard: Yard) -> None:
     offer = yard.offered(type="review")
-    yard.do(lambda tx, ctx: tx.put_puller("h", "other", (), ctx.now_ms))
-    yard.do(lambda tx, ctx: tx.put_puller("i", "a", ("build",), ctx.now_ms))
+    yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="h", agent="other", types=()), ctx.now_ms))
+    yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="i", agent="a", types=("build",)), ctx.now_ms))
     for _ in range(10):
         yard.now += 5 * MINUTE
         assert reap(yard) == [DueKind.EXTEND_OFFER]
@@ -107,10 +108,10 @@ def test_an_offer_that_nobody_takes_is_made_again_and_then_withdrawn(yard: Yard,
     offer = yard.offered()
     for wait in (5, 10, 20):
         yard.now += wait * MINUTE
-        yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
+        yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="h", agent=None, types=()), ctx.now_ms))
         assert reap(yard) == [DueKind.REDISPATCH]
     yard.now += 40 * MINUTE
-    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
+    yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="h", agent=None, types=()), ctx.now_ms))
     reap(yard)
     run = yard.get(offer)
     if policy is OnNeverClaimed.FAIL:
@@ -123,11 +124,11 @@ def test_an_offer_that_nobody_takes_is_made_again_and_then_withdrawn(yard: Yard,
 
 def test_who_came_early_and_never_again_may_be_gone(yard: Yard) -> None:
     yard.offered()
-    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
+    yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="h", agent=None, types=()), ctx.now_ms))
     yard.now += 5 * MINUTE
     assert reap(yard) == [DueKind.EXTEND_OFFER]
     yard.now += 150 * SECOND
-    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
+    yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="h", agent=None, types=()), ctx.now_ms))
     yard.now += 150 * SECOND
     assert reap(yard) == [DueKind.REDISPATCH]
 
@@ -140,7 +141,7 @@ def test_an_agent_that_has_all_it_may_have_was_not_there(yard: Yard) -> None:
     for expected in (DueKind.EXTEND_OFFER, DueKind.REDISPATCH):
         yard.now += 5 * MINUTE
         yard.do(claims.renew, claim.run, claim.holder, claim.fence)
-        yard.do(lambda tx, ctx: tx.put_puller("h", "b", (), ctx.now_ms))
+        yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="h", agent="b", types=()), ctx.now_ms))
         assert reap(yard) == [expected]
         if expected is DueKind.EXTEND_OFFER:
             yard.end(claim, OutcomeKind.COMPLETED)
@@ -149,12 +150,12 @@ def test_an_agent_that_has_all_it_may_have_was_not_there(yard: Yard) -> None:
 
 
 def test_agents_that_came_long_ago_are_forgotten(yard: Yard) -> None:
-    yard.do(lambda tx, ctx: tx.put_puller("old", None, (), ctx.now_ms))
+    yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="old", agent=None, types=()), ctx.now_ms))
     yard.now += 3_600_000
-    yard.do(lambda tx, ctx: tx.put_puller("new", None, (), ctx.now_ms))
+    yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="new", agent=None, types=()), ctx.now_ms))
     yard.now += 1
     catch_up(yard)
-    assert [holder for holder, *_ in yard.read(lambda tx: tx.pullers_since(0))] == ["new"]
+    assert [puller.holder for puller in yard.read(lambda tx: tx.pullers_since(0))] == ["new"]
 
 
 def test_the_deadline_counts_claims_and_the_offers_after_them(yard: Yard) -> None:

@@ -137,9 +137,12 @@ SELECT state, count(*) FROM runs GROUP BY state;
 -- name: count_batch_states
 SELECT state, count(*) FROM runs WHERE batch = ? GROUP BY state;
 
+-- name: unfinished_types
+SELECT DISTINCT workflow_type FROM runs WHERE ended_ms IS NULL AND workflow_type IS NOT NULL;
+
 -- name: set_route_priority
 -- Of every unfinished run: one that is active now may be queued again.
-UPDATE runs SET priority = base_priority + ? WHERE ended_ms IS NULL AND workflow_type = ?;
+UPDATE runs SET priority = base_priority + ?1 WHERE ended_ms IS NULL AND workflow_type = ?2 AND priority != base_priority + ?1;
 
 -- name: durations
 -- What stats are made of: the newest ended attempts.
@@ -165,6 +168,10 @@ SELECT {attempt} FROM attempts WHERE run = ? ORDER BY fence;
 
 -- name: attempt_by_request
 SELECT {attempt} FROM attempts WHERE run = ? AND request_id = ?;
+
+-- name: live_attempt_by_request
+-- Of any run: who lost the answer does not know which one it was.
+SELECT {attempt} FROM attempts WHERE request_id = ? AND holder = ? ORDER BY claimed_ms DESC LIMIT 1;
 
 -- name: add_event
 INSERT INTO run_events (run, event, from_state, to_state, at_ms, by, fence, reason, message, data)
@@ -282,14 +289,45 @@ SELECT name, spec FROM adhoc_agents ORDER BY name;
 INSERT INTO adhoc_agents (name, spec) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec;
 
 -- name: put_puller
-INSERT INTO pullers (holder, agent, types, seen_ms) VALUES (?, ?, ?, ?)
-ON CONFLICT (holder) DO UPDATE SET agent = excluded.agent, types = excluded.types, seen_ms = excluded.seen_ms;
+INSERT INTO pullers (holder, agent, types, role, seen_ms) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (holder) DO UPDATE SET agent = excluded.agent, types = excluded.types, role = excluded.role,
+  seen_ms = excluded.seen_ms;
 
 -- name: pullers_since
-SELECT holder, agent, types FROM pullers WHERE seen_ms >= ?;
+SELECT holder, agent, types, role FROM pullers WHERE seen_ms >= ?;
 
 -- name: drop_pullers
 DELETE FROM pullers WHERE seen_ms < ?;
+
+-- name: tokens
+SELECT name, scope, digest, created_ms FROM tokens ORDER BY name;
+
+-- name: token_by_digest
+SELECT name, scope, digest, created_ms FROM tokens WHERE digest = ?;
+
+-- name: add_token
+INSERT INTO tokens (name, scope, digest, created_ms) VALUES (?, ?, ?, ?);
+
+-- name: delete_token
+DELETE FROM tokens WHERE name = ?;
+
+-- name: submission
+SELECT digest, runs FROM submissions WHERE key = ?;
+
+-- name: add_submission
+INSERT INTO submissions (key, digest, runs, at_ms) VALUES (?, ?, ?, ?);
+
+-- name: drop_submissions
+DELETE FROM submissions WHERE key IN (SELECT key FROM submissions WHERE at_ms < ? ORDER BY at_ms LIMIT ?);
+
+-- name: templates
+SELECT name, task FROM templates ORDER BY name;
+
+-- name: put_template
+INSERT INTO templates (name, task, created_ms) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET task = excluded.task;
+
+-- name: delete_template
+DELETE FROM templates WHERE name = ?;
 
 -- name: meta
 SELECT value FROM meta WHERE key = ?;

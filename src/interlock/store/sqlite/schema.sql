@@ -78,7 +78,7 @@ CREATE TABLE pullers (
   agent   TEXT,
   types   TEXT NOT NULL CHECK (json_valid(types)),
   seen_ms INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+, role TEXT) STRICT, WITHOUT ROWID;
 
 CREATE TABLE run_events (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -166,6 +166,26 @@ CREATE TABLE slots (
   PRIMARY KEY (run, key)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE submissions (
+  key    TEXT NOT NULL PRIMARY KEY,
+  digest TEXT NOT NULL,
+  runs   TEXT NOT NULL CHECK (json_valid(runs)),
+  at_ms  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE templates (
+  name       TEXT NOT NULL PRIMARY KEY,
+  task       TEXT NOT NULL CHECK (json_valid(task)),
+  created_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tokens (
+  name       TEXT NOT NULL PRIMARY KEY,
+  scope      TEXT NOT NULL CHECK (scope IN ('read', 'agent', 'operator')),
+  digest     TEXT NOT NULL UNIQUE,
+  created_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE untold_needs (
   need  INTEGER NOT NULL PRIMARY KEY REFERENCES runs (number) ON DELETE CASCADE,
   after INTEGER NOT NULL
@@ -180,6 +200,8 @@ CREATE TABLE workflow_agent_routing (
   stall_minutes   INTEGER,
   created_at      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX attempts_by_request ON attempts (request_id, holder) WHERE request_id IS NOT NULL;
 
 CREATE UNIQUE INDEX attempts_live ON attempts (run) WHERE ended_ms IS NULL;
 
@@ -197,6 +219,8 @@ CREATE INDEX runs_due ON runs (due_ms) WHERE due_ms IS NOT NULL;
 
 CREATE INDEX runs_ended ON runs (ended_ms) WHERE ended_ms IS NOT NULL;
 
+CREATE INDEX runs_offered ON runs (priority DESC, score DESC, number) WHERE state = 'dispatched' AND pull = 1;
+
 CREATE INDEX runs_ready ON runs (lane, priority DESC, score DESC, number) WHERE ready = 1;
 
 CREATE INDEX runs_retry_of ON runs (retry_of, number) WHERE retry_of IS NOT NULL;
@@ -208,6 +232,8 @@ CREATE INDEX runs_unfinished ON runs (state, number) WHERE ended_ms IS NULL;
 CREATE UNIQUE INDEX runs_unique_key ON runs (unique_key) WHERE unique_key IS NOT NULL AND ended_ms IS NULL;
 
 CREATE INDEX slots_by_key ON slots (key, run);
+
+CREATE INDEX submissions_by_time ON submissions (at_ms);
 
 CREATE TRIGGER interlock_attempts_born BEFORE INSERT ON attempts
 BEGIN SELECT CASE

@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
+from interlock.domain.puller import Puller
 from interlock.domain.run import AgentHealth, Attempt, Event, Instance, Lane, Route, Run
 from interlock.domain.settings import Agent
 from interlock.domain.states import ACTIVE, RunState
+from interlock.domain.token import Scope, Token
 from interlock.ports.store import News, RunFilter, Undone
 from interlock.store.sqlite.errors import serves_nobody
 from interlock.store.sqlite.queries import SQL
@@ -25,6 +27,11 @@ _ADD_RUN = f"INSERT INTO runs ({', '.join(_INSERTED)}) VALUES ({', '.join('?' * 
 def _lane(row: Sequence[Any]) -> Lane:
     lane, key, number, priority, score = row
     return Lane(id=lane, key=key, head_number=number, head_priority=priority, head_score=score)
+
+
+def _token(row: Sequence[Any]) -> Token:
+    name, scope, digest, created_ms = row
+    return Token(name=name, scope=Scope(scope), digest=digest, created_ms=created_ms)
 
 
 class Spoiled(BaseException):
@@ -45,14 +52,20 @@ class SqliteTx:
 
     def forget_news(self) -> None:
         """Nothing of this transaction is to be heard (yet)."""
-        self._worth_a_ring = self._may_start = self._stops = self._commands = False
+        self._worth_a_ring = self._may_start = self._stops = self._commands = self._offers = False
         self._due_ms: int | None = None
 
     def take_news(self) -> News | None:
         """What others are to hear of, once."""
         if not self._worth_a_ring:
             return None
-        news = News(may_start=self._may_start, due_ms=self._due_ms, stops=self._stops, commands=self._commands)
+        news = News(
+            may_start=self._may_start,
+            due_ms=self._due_ms,
+            stops=self._stops,
+            commands=self._commands,
+            offers=self._offers,
+        )
         self.forget_news()
         return news
 
@@ -70,6 +83,8 @@ class SqliteTx:
         self._note_due(new.due_ms)
         if new.stop is not None:
             self._stops = True
+        if new.pull and new.state is RunState.DISPATCHED:
+            self._offers = True
         if new.ready or new.state is RunState.DISPATCHED or (old.state in ACTIVE and new.state not in ACTIVE):
             self._may_start = True
 
@@ -248,6 +263,9 @@ class SqliteTx:
     def offers(self, *, pull: bool, limit: int) -> list[Run]:
         return self._runs("offers_pull" if pull else "offers_push", limit)
 
+    def unfinished_types(self) -> list[str]:
+        return [workflow_type for (workflow_type,) in self._all("unfinished_types")]
+
     def set_route_priority(self, workflow_type: str, priority: int) -> None:
         self._do("set_route_priority", priority, workflow_type)
 
@@ -285,6 +303,10 @@ class SqliteTx:
 
     def attempt_by_request(self, run: int, request_id: str) -> Attempt | None:
         row = self._one("attempt_by_request", run, request_id)
+        return None if row is None else ATTEMPTS.read(row)
+
+    def claimed_by_request(self, request_id: str, holder: str) -> Attempt | None:
+        row = self._one("live_attempt_by_request", request_id, holder)
         return None if row is None else ATTEMPTS.read(row)
 
     # events
@@ -421,17 +443,49 @@ class SqliteTx:
     def put_adhoc_agent(self, agent: Agent) -> None:
         self._do("put_adhoc_agent", agent.name, to_json(agent))
 
-    def put_puller(self, holder: str, agent: str | None, types: Sequence[str], seen_ms: int) -> None:
-        self._do("put_puller", holder, agent, to_json(list(types)), seen_ms)
+    def put_puller(self, puller: Puller, seen_ms: int) -> None:
+        self._do("put_puller", puller.holder, puller.agent, to_json(puller.types), puller.role, seen_ms)
 
-    def pullers_since(self, seen_ms: int) -> list[tuple[str, str | None, list[str]]]:
+    def pullers_since(self, seen_ms: int) -> list[Puller]:
         return [
-            (holder, agent, msgspec.json.decode(types, type=list[str]))
-            for holder, agent, types in self._all("pullers_since", seen_ms)
+            Puller(holder=holder, agent=agent, types=msgspec.json.decode(types, type=tuple[str, ...]), role=role)
+            for holder, agent, types, role in self._all("pullers_since", seen_ms)
         ]
 
     def drop_pullers(self, seen_before_ms: int) -> None:
         self._do("drop_pullers", seen_before_ms)
+
+    def tokens(self) -> list[Token]:
+        return [_token(row) for row in self._all("tokens")]
+
+    def token(self, digest: str) -> Token | None:
+        row = self._one("token_by_digest", digest)
+        return None if row is None else _token(row)
+
+    def add_token(self, token: Token) -> None:
+        self._do("add_token", token.name, token.scope, token.digest, token.created_ms)
+
+    def delete_token(self, name: str) -> bool:
+        return self._do("delete_token", name) == 1
+
+    def submission(self, key: str) -> tuple[str, list[int]] | None:
+        row = self._one("submission", key)
+        return None if row is None else (str(row[0]), msgspec.json.decode(row[1], type=list[int]))
+
+    def add_submission(self, key: str, digest: str, runs: Sequence[int], at_ms: int) -> None:
+        self._do("add_submission", key, digest, to_json(list(runs)), at_ms)
+
+    def drop_submissions(self, before_ms: int, limit: int) -> None:
+        self._do("drop_submissions", before_ms, limit)
+
+    def templates(self) -> dict[str, dict[str, Any]]:
+        return {name: msgspec.json.decode(task, type=dict[str, Any]) for name, task in self._all("templates")}
+
+    def put_template(self, name: str, task: dict[str, Any], created_ms: int) -> None:
+        self._do("put_template", name, to_json(task), created_ms)
+
+    def delete_template(self, name: str) -> bool:
+        return self._do("delete_template", name) == 1
 
     def meta(self, key: str) -> str | None:
         row = self._one("meta", key)

@@ -12,6 +12,7 @@ from interlock.domain.errors import (
     InvalidInput,
     StaleClaim,
 )
+from interlock.domain.puller import Puller
 from interlock.service import claims, dispatching
 from interlock.testing.beside import values
 from interlock.testing.beside.drawing import PICK, any_run, mostly, step
@@ -115,7 +116,7 @@ def _follow(
 def look_for_offers(beside: Beside, *, holder: str, agent: str | None, types: tuple[str, ...]) -> None:
     """An agent from outside shows itself."""
     beside.tell(f"{holder} looks for offers as {agent or 'any agent'}" + (f", of type {types[0]}" if types else ""))
-    beside.write(lambda tx, ctx: tx.put_puller(holder, agent, types, ctx.now_ms))
+    beside.write(lambda tx, ctx: tx.put_puller(Puller(holder=holder, agent=agent, types=types), ctx.now_ms))
     beside.world.pullers[holder] = (agent, types, beside.now)
 
 
