@@ -8,7 +8,6 @@ of it; the run moves only after the agent's whole tree is confirmed to be gone.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -25,7 +24,7 @@ from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import StaleClaim
 from interlock.domain.run import Attempt, Claim, ProcessIdentity, Run, Stop
-from interlock.domain.settings import Agent, Role, Settings
+from interlock.domain.settings import Agent, Settings
 from interlock.domain.states import AttemptState, Reason, RunState, StopKind
 from interlock.machines.table import ATTEMPT
 from interlock.ports.clock import Clock
@@ -41,7 +40,7 @@ from interlock.ports.runtime import (
     TreeSurvives,
 )
 from interlock.ports.store import Tx
-from interlock.prompts import build_prompt
+from interlock.prompts import build_prompt, role_text
 from interlock.service import Service
 from interlock.service.claims import finish, note, start
 from interlock.service.context import Context
@@ -172,7 +171,7 @@ class RunActor:
         prompt = build_prompt(
             self.run,
             [attempt for attempt in earlier if attempt.fence < self.run.fence],
-            role_text=self._role_text(),
+            role_text=role_text(self.run.task, self.around.settings, self.around.folder),
         )
         files.prompt.write_text(prompt, "utf-8", errors="replace")
 
@@ -195,19 +194,6 @@ class RunActor:
 
     def _cwd(self) -> Path:
         return self.around.folder if self.agent.cwd is None else self.around.folder / self.agent.cwd
-
-    def _role_text(self) -> str | None:
-        role: Role | None = self.around.settings.roles.get(
-            self.run.task.role or self.around.settings.default_role or ""
-        )
-        if role is None or role.prompt is None:
-            return None
-        path = self.around.folder / role.prompt
-        try:
-            return path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            what = f"the prompt file of role '{role.name}' cannot be read ({error})"
-            raise OSError(errno.EINVAL, what, str(path)) from error
 
     def _environment(self, files: AttemptFiles) -> dict[str, str]:
         return {

@@ -6,6 +6,7 @@ Durations are whole milliseconds and say so in their name. Defaults are those of
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -119,6 +120,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     leases: Leases = Leases()
     agents: dict[str, Agent] = {}
     roles: dict[str, Role] = {}
+    templates: dict[str, dict[str, Any]] = {}
     default_agent: str | None = None
     default_role: str | None = None
     timeout_ms: int = 60 * MINUTE
