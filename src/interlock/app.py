@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -17,7 +17,7 @@ from interlock.actors.instance import alive_instances
 from interlock.actors.run import Surroundings as ActorSurroundings
 from interlock.cli.main import run_command_line
 from interlock.config import Config, example_config, load_config
-from interlock.domain.errors import Conflict, NotFound
+from interlock.domain.errors import Conflict, InvalidInput, NotFound
 from interlock.domain.places import CONFIG_FILE, DATA_FOLDER, DATABASE
 from interlock.domain.run import Brake, Event, Instance, ProcessIdentity, Run
 from interlock.domain.settings import Agent, RuntimeKind, Settings
@@ -36,6 +36,9 @@ from interlock.service.waiting import Surroundings
 from interlock.store.clock import SystemClock
 from interlock.store.disk import trouble
 from interlock.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from interlock.api import Gateway
 
 AgentFunction = Callable[[AgentContext], Awaitable[Any]]
 
@@ -182,6 +185,22 @@ class Interlock:
         )
         return Dispatcher(around, scope=scope, alone=alone, free_memory=available_memory_bytes, version=version())
 
+    def gateway(self, dispatcher: Dispatcher, listen: str | None = None) -> Gateway:
+        """The HTTP interface beside a dispatcher of this process; start it with ``nursery.start(gateway.run)``.
+
+        ``listen``: HOST:PORT, else as configured. Raises InvalidInput for what is no address.
+        """
+        # Half a second, which only a daemon has to wait for.
+        from interlock.api import Desk, Gateway, Listen  # noqa: PLC0415
+
+        host, port = split_address(listen or self.settings.server.listen)
+        folder = self.config_path.parent if self.config_path is not None else Path.cwd()
+        desk = Desk(self.service, dispatcher, data=self.data, folder=folder, version=version())
+        where = Listen(
+            host=host, port=port, folder=self.data, hosts=self.settings.server.hosts, insists=listen is not None
+        )
+        return Gateway(desk, where)
+
     def check_agent(self, agent: Agent) -> str | None:
         """Why an agent could not be started now, or None."""
         folder = self.config_path.parent if self.config_path is not None else Path.cwd()
@@ -220,6 +239,15 @@ class Interlock:
     async def backup(self, target: Path) -> None:
         """Copy the database to a new file while it is in use."""
         await trio.to_thread.run_sync(self.store.backup, target)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT`` (``[::1]:7420`` for an IPv6 address). Raises InvalidInput."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise InvalidInput(f"'{text}' is no address to listen on", hint="write HOST:PORT, such as 127.0.0.1:7420")
+    return host, int(port)
 
 
 def locate(data: Path | None) -> Path:

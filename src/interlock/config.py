@@ -212,7 +212,11 @@ KEYS: tuple[Key, ...] = (
     *(msgspec.structs.replace(key, path=f"dispatch.{key.path}") for key in (*_of_the_seed(), *_of_ours())),
     *_agents_and_roles(),
     Key(path="store", holds=Holds.ANYTHING, meaning="where runs are kept"),
-    Key(path="server", holds=Holds.ANYTHING, meaning="the HTTP interface"),
+    _k("server.enabled", Holds.BOOL, "server.enabled", "false: `interlock up` serves no HTTP"),
+    _k(
+        "server.listen", Holds.TEXT, "server.listen", "HOST:PORT of the HTTP interface; beyond loopback it wants tokens"
+    ),
+    _k("server.hosts", Holds.NAMES, "server.hosts", "further names that a loopback server goes by"),
 )
 
 

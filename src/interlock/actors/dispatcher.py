@@ -21,7 +21,7 @@ from interlock.actors.run import RunActor, Surroundings
 from interlock.actors.supervision import keep_running, persist
 from interlock.actors.tracker import Tracker
 from interlock.domain.errors import Unavailable
-from interlock.domain.run import Instance, Run
+from interlock.domain.run import Brake, Instance, Run
 from interlock.domain.settings import Agent
 from interlock.domain.states import DispatcherState, Reason
 from interlock.machines.table import DISPATCHER
@@ -86,6 +86,21 @@ class Dispatcher:
         """This instance."""
         assert self._lock is not None, "not running"
         return self._lock.id
+
+    @property
+    def draining(self) -> bool:
+        """Whether it was told to end."""
+        return self._ending is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it does its work: what was left is taken up, and the store serves."""
+        up = self.state in (DispatcherState.ACTIVE, DispatcherState.PAUSED)
+        return up and not self.draining and not (self._note or "").startswith(f"{Brake.STORE}:")
+
+    def drain(self) -> None:
+        """:meth:`end` gently."""
+        self.end(Ending.DRAIN)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until :meth:`end` was called and done. Reports started once what was left behind is being looked after."""

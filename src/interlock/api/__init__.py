@@ -5,6 +5,7 @@ The *doors* (Litestar handlers) are on an asyncio loop in a thread of the HTTP s
 *bridge* carries calls from there to here. So the server's speed is its own, and the service is used by one loop, as ever.
 """
 
+from interlock.api.desk import Desk
 from interlock.api.gateway import Gateway, Listen
 
-__all__ = ["Gateway", "Listen"]
+__all__ = ["Desk", "Gateway", "Listen"]

@@ -318,6 +318,11 @@ class Health(Controller):
 
     tags = ("health",)
 
+    @get("/openapi.json", include_in_schema=False)
+    async def schema(self, request: Asked) -> dict[str, Any]:
+        """The description of this API."""
+        return request.app.openapi_schema.to_schema()
+
     @get("/healthz", summary="That the daemon is there", operation_id="healthz")
     async def health(self, state: State) -> wire.Health:
         """Says nothing of whether it can work."""

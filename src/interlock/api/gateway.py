@@ -43,12 +43,13 @@ _PATH_LIMIT = 107
 
 
 class Listen(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to listen. ``host`` None: on no address. ``folder``: the data folder, for the socket file."""
+    """Where to listen. ``folder``: for the socket file. ``insists``: on this port, else any does if it is taken."""
 
-    host: str | None = "127.0.0.1"
+    host: str = "127.0.0.1"
     port: int = PORT
     folder: Path | None = None
     hosts: tuple[str, ...] = ()
+    insists: bool = True
 
 
 class Gateway:
@@ -114,8 +115,8 @@ class Gateway:
             openapi_config=OpenAPIConfig(
                 title="Interlock",
                 version=self.desk.version,
-                path="/",
-                render_plugins=[JsonRenderPlugin(path="/openapi.json")],
+                path="/openapi",
+                render_plugins=[JsonRenderPlugin(path="/schema.json")],
             ),
             request_max_body_size=BODY_LIMIT,
             logging_config=None,
@@ -145,12 +146,18 @@ class Gateway:
 
     def _open(self, opened: ExitStack) -> list[socket.socket]:
         sockets: list[socket.socket] = []
-        if self._listen.host is not None:
-            for made in _tcp(self._listen.host, self._listen.port):
-                sockets.append(opened.enter_context(made))
-                host, port = made.getsockname()[:2]
-                shown = f"[{host}]" if ":" in host else host
-                self.addresses.append(f"http://{shown}:{port}")
+        try:
+            found = _tcp(self._listen.host, self._listen.port)
+        except Conflict:
+            if self._listen.insists:
+                raise
+            log.warning("port %d is taken: another one serves", self._listen.port)
+            found = _tcp(self._listen.host, 0)
+        for made in found:
+            sockets.append(opened.enter_context(made))
+            host, port = made.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            self.addresses.append(f"http://{shown}:{port}")
         if self._listen.folder is not None:
             path = self._listen.folder / SOCKET_NAME
             sockets.append(opened.enter_context(_unix(path)))

@@ -64,10 +64,14 @@ class SaidByLog(logging.Handler):
 class Daemon:
     """One ``interlock up``."""
 
-    def __init__(self, il: Opened, *, verbose: bool, alone: bool) -> None:
+    def __init__(
+        self, il: Opened, *, verbose: bool, alone: bool, serves: bool = False, listen: str | None = None
+    ) -> None:
         self.il = il
         self.verbose = verbose
         self.alone = alone
+        self.serves = serves
+        self.listen = listen
         self.speaker = Speaker(_print)
         self._titles: dict[int, str] = {}
         self._started: dict[int, int] = {}
@@ -87,6 +91,8 @@ class Daemon:
                 await nursery.start(dispatcher.run)
                 self._greet(dispatcher)
                 nursery.start_soon(self._tell, after)
+                if self.serves:
+                    await self._serve(nursery, dispatcher)
                 await dispatcher.ended.wait()
                 nursery.cancel_scope.cancel()
             await self._part()
@@ -94,6 +100,11 @@ class Daemon:
             log.removeHandler(handler)
             self.speaker.close()
         return 0
+
+    async def _serve(self, nursery: trio.Nursery, dispatcher: Dispatcher) -> None:
+        gateway = self.il.gateway(dispatcher, self.listen)
+        await nursery.start(gateway.run)
+        self.speaker.say(f"HTTP: {', '.join(gateway.addresses)}")
 
     def _greet(self, dispatcher: Dispatcher) -> None:
         il, settings = self.il, self.il.settings

@@ -7,11 +7,23 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
+import trio
+
 from interlock.actors import Dispatcher
 from interlock.domain.run import Instance, Run
 from interlock.domain.settings import Agent, Settings
 from interlock.service import Service
 from interlock.service.waiting import Surroundings
+
+
+class Serving(Protocol):
+    """An HTTP interface."""
+
+    addresses: list[str]
+
+    async def run(self, task_status: trio.TaskStatus[None] = ...) -> None:
+        """Until cancelled. Reports started when requests are served."""
+        ...
 
 
 class Opened(Protocol):
@@ -61,6 +73,10 @@ class Opened(Protocol):
 
     def dispatcher(self, *, scope: str | None = None, alone: bool = True) -> Dispatcher:
         """A dispatcher in this process; start it with ``nursery.start(dispatcher.run)``."""
+        ...
+
+    def gateway(self, dispatcher: Dispatcher, listen: str | None = None) -> Serving:
+        """The HTTP interface beside a dispatcher of this process; start it with ``nursery.start(gateway.run)``."""
         ...
 
     def check_agent(self, agent: Agent) -> str | None:

@@ -109,6 +109,14 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None = None
 
 
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """The HTTP interface of a daemon. ``listen``: HOST:PORT; a port of 0 is any free one. ``hosts``: further names it goes by."""
+
+    enabled: bool = True
+    listen: str = "127.0.0.1:7420"
+    hosts: tuple[str, ...] = ()
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All that the service, the decisions and the actors are configured by."""
 
@@ -121,6 +129,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, Agent] = {}
     roles: dict[str, Role] = {}
     templates: dict[str, dict[str, Any]] = {}
+    server: Server = Server()
     default_agent: str | None = None
     default_role: str | None = None
     timeout_ms: int = 60 * MINUTE

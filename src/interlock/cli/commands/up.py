@@ -9,9 +9,13 @@ from interlock.cli.session import Session, pass_session, run_async
 
 @click.command()
 @click.option("--peer", is_flag=True, help="Beside another dispatcher of the same data folder.")
+@click.option("--listen", metavar="HOST:PORT", help="Serve HTTP there; beyond this machine it wants tokens.")
+@click.option("--no-http", is_flag=True, help="Serve no HTTP.")
 @pass_session
-def up(session: Session, /, peer: bool) -> int:
+def up(session: Session, /, peer: bool, listen: str | None, no_http: bool) -> int:
     """Start the dispatcher, here in the foreground: it runs what is queued, and goes on until it is stopped.
+
+    Agents that pull, and everybody else, reach it by HTTP (127.0.0.1:7420, and a socket file in the data folder).
 
     Prints a line per event. Ctrl-C (or SIGTERM) once: nothing new starts, running agents finish. Twice: they are stopped
     and their runs queued again. Killed or crashed, its agents go on, and the next `interlock up` takes them up.
@@ -25,6 +29,7 @@ def up(session: Session, /, peer: bool) -> int:
 
     async def main() -> int:
         async with session.open(create=True) as il:
-            return await Daemon(il, verbose=session.verbose, alone=not peer).run()
+            serves = not no_http and (listen is not None or (il.settings.server.enabled and not peer))
+            return await Daemon(il, verbose=session.verbose, alone=not peer, serves=serves, listen=listen).run()
 
     return run_async(main)
