@@ -318,6 +318,12 @@ class Health(Controller):
 
     tags = ("health",)
 
+    @get("/metrics", summary="Numbers for Prometheus", operation_id="metrics", media_type="text/plain")
+    async def metrics(self, state: State) -> Response[bytes]:
+        """Counters since the daemon was started, and how things stand now."""
+        text: bytes = await state.gateway.call(state.gateway.metrics)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
     @get("/openapi.json", include_in_schema=False)
     async def schema(self, request: Asked) -> dict[str, Any]:
         """The description of this API."""

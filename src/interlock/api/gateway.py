@@ -29,6 +29,7 @@ from interlock.api.desk import Desk
 from interlock.api.doors import Claims, Health, Operating, Runs
 from interlock.api.guard import Guard
 from interlock.api.lobby import Lobby
+from interlock.api.meter import Meter
 from interlock.domain.errors import Conflict, InterlockError, InvalidInput
 from interlock.domain.token import Token
 
@@ -62,11 +63,16 @@ class Gateway:
         self._listen = listen
         self._bridge: Bridge | None = None
         self.board = Board(desk.service)
+        self.meter = Meter(desk.service)
 
     async def call(self, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """On the server's loop: one call of the desk."""
         assert self._bridge is not None
         return await self._bridge.call(partial(work, *arguments))
+
+    async def metrics(self) -> bytes:
+        """See :class:`interlock.api.meter.Meter`."""
+        return await self.meter.text(len(self.board))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. Reports started when requests are served. Raises Conflict for an address that is taken."""
@@ -75,6 +81,7 @@ class Gateway:
             async with trio.open_nursery() as nursery:
                 self._bridge = Bridge(nursery)
                 nursery.start_soon(self.board.run)
+                await nursery.start(self.meter.run)
                 started = trio.Event()
                 server = uvicorn.Server(self._config(started))
                 thread = threading.Thread(target=_serve, args=(server, sockets), name="interlock http", daemon=True)

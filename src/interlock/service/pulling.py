@@ -11,7 +11,7 @@ from interlock.ports.store import Tx
 from interlock.service.claims import claim_of, claim_offer
 from interlock.service.context import Context
 
-FIRST_LOOK = 16
+FIRST_LOOK = 2
 NAME_LIMIT = 200
 
 

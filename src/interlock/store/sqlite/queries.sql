@@ -87,7 +87,9 @@ DELETE FROM lanes WHERE head_number IS NULL AND id NOT IN (SELECT lane FROM runs
 SELECT {run} FROM runs WHERE ended_ms IS NULL AND state = 'dispatched' AND pull = 0 ORDER BY number LIMIT ?;
 
 -- name: offers_pull
-SELECT {run} FROM runs WHERE ended_ms IS NULL AND state = 'dispatched' AND pull = 1 ORDER BY priority DESC, score DESC, number LIMIT ?;
+-- By its own index, which the planner, without statistics, takes for no better than that of all unfinished runs.
+SELECT {run} FROM runs INDEXED BY runs_offered WHERE state = 'dispatched' AND pull = 1
+ORDER BY priority DESC, score DESC, number LIMIT ?;
 
 -- name: next_due
 SELECT min(due_ms) FROM runs WHERE due_ms IS NOT NULL;
@@ -136,6 +138,11 @@ SELECT state, count(*) FROM runs GROUP BY state;
 
 -- name: count_batch_states
 SELECT state, count(*) FROM runs WHERE batch = ? GROUP BY state;
+
+-- name: ready_lanes
+-- The longest lanes: key, how many could start, and when the oldest of them was made.
+SELECT lanes.key, count(*), min(runs.created_ms) FROM runs JOIN lanes ON lanes.id = runs.lane WHERE runs.ready = 1
+GROUP BY runs.lane ORDER BY count(*) DESC, runs.lane LIMIT ?;
 
 -- name: unfinished_types
 SELECT DISTINCT workflow_type FROM runs WHERE ended_ms IS NULL AND workflow_type IS NOT NULL;

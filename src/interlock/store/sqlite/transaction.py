@@ -257,6 +257,9 @@ class SqliteTx:
     def lane_rank(self, run: Run, limit: int) -> int:
         return int(self._one("lane_rank", run.lane, run.priority, run.score, run.number, limit)[0])
 
+    def ready_lanes(self, limit: int) -> list[tuple[str, int, int]]:
+        return [(key, count, since_ms) for key, count, since_ms in self._all("ready_lanes", limit)]
+
     def drop_empty_lanes(self) -> None:
         self._do("drop_empty_lanes")
 
