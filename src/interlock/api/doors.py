@@ -10,7 +10,7 @@ import msgspec
 from litestar import Controller, Request, Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
-from litestar.response import ServerSentEvent, ServerSentEventMessage
+from litestar.response import Stream
 
 from interlock.api import wire
 from interlock.domain.errors import InvalidInput
@@ -290,7 +290,7 @@ class Operating(Controller):
         state: State,
         after: Annotated[int | None, QueryParameter(ge=0, le=2**53)] = None,
         last: Annotated[str | None, HeaderParameter(name="Last-Event-ID", max_length=20)] = None,
-    ) -> ServerSentEvent:
+    ) -> Stream:
         """From now on; behind ``Last-Event-ID`` (or ``after``) without a gap. A comment every 15 seconds while nothing happens."""
         if last is not None and not (last.isascii() and last.isdigit()):
             raise InvalidInput(
@@ -299,18 +299,21 @@ class Operating(Controller):
         begin = int(last) if last is not None else after
         if begin is None:
             begin = await state.gateway.call(state.desk.last_seq)
-        return ServerSentEvent(_events(state, begin))
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return Stream(_events(state, begin), media_type="text/event-stream", headers=headers)
 
 
-async def _events(state: State, after: int) -> AsyncIterator[ServerSentEventMessage]:
+async def _events(state: State, after: int) -> AsyncIterator[bytes]:
+    # The stream begins at once, though nothing may happen for a while.
+    yield b":\n\n"
     while not state.gateway.ending:
         found = await state.gateway.call(state.desk.events, after)
         for event in found:
             after = event.seq
-            yield ServerSentEventMessage(data=msgspec.json.encode(event).decode(), id=event.seq, event=event.event)
+            yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.event.encode(), msgspec.json.encode(event))
         if not found:
             await state.lobby.event(after, PING_SECONDS)
-            yield ServerSentEventMessage(comment="")
+            yield b":\n\n"
 
 
 class Health(Controller):

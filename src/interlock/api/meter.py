@@ -74,7 +74,7 @@ class Meter:
     def __init__(self, service: Service) -> None:
         self._service = service
         # A time of creation beside every counter would double the series, and tells nothing that start_time does not.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}

@@ -96,3 +96,18 @@ def test_one_more_fits_when_every_limit_has_room_and_only_then(
     after.update(keys)
     fits = all(after[key] <= cap for key, cap in limits.items() if key in keys)
     assert (not saturated(keys, used, limits)) == fits
+
+
+def test_a_limit_of_a_pattern_is_for_each_type_that_matches_it() -> None:
+    routes = {
+        "review.*": Route(workflow_type="review.*", agent_id="a", max_concurrent=2),
+        "review.code": Route(workflow_type="review.code", agent_id="a", max_concurrent=None),
+    }
+    limits = caps(Settings(), routes)
+    assert limits.get("route:review.docs") == 2
+    assert limits.get("route:review.code") is None, "the most specific one does not limit it"
+    assert limits.get("route:build") is None
+    assert limits.get("tag:review.docs") is None
+    keys = ("global", "route:review.docs")
+    assert saturated(keys, {"route:review.docs": 1}, limits) == []
+    assert [each.key for each in saturated(keys, {"route:review.docs": 2}, limits)] == ["route:review.docs"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.decide.routing import agent_for, waits_for_route
+from interlock.decide.routing import agent_for, is_pattern, route_for, waits_for_route
 from interlock.domain.run import Route
 from interlock.domain.settings import Mode, Role, Settings
 from interlock.domain.task import Task
@@ -48,3 +48,33 @@ def test_what_is_missing_is_said_with_its_remedy() -> None:
 
 def test_agents_that_pull_need_no_route() -> None:
     assert waits_for_route(Task(title="t"), None, {}, Settings(mode=Mode.PULL)) is None
+
+
+@pytest.mark.parametrize(
+    ("workflow_type", "pattern"),
+    [
+        ("review.code.rust", "review.code.rust"),
+        ("review.code.go", "review.code.*"),
+        ("review.docs", "review.*"),
+        ("build", "*"),
+        ("review.", "review.*"),
+        ("Review.docs", "*"),
+        (None, None),
+    ],
+)
+def test_the_most_specific_pattern_wins(workflow_type: str | None, pattern: str | None) -> None:
+    patterns = ("*", "review.*", "review.code.*", "review.code.rust")
+    routes = {each: Route(workflow_type=each, agent_id="a") for each in patterns}
+    found = route_for(workflow_type, routes)
+    assert (found and found.workflow_type) == pattern
+
+
+def test_of_two_as_specific_it_is_always_the_same() -> None:
+    routes = {each: Route(workflow_type=each, agent_id=each) for each in ("a*", "*b")}
+    backwards = dict(reversed(routes.items()))
+    assert route_for("ab", routes) == route_for("ab", backwards) is not None
+    assert route_for("c", routes) is None
+
+
+def test_what_a_pattern_is() -> None:
+    assert [each for each in ("a", "a.*", "?", "[ab]") if is_pattern(each)] == ["a.*", "?", "[ab]"]

@@ -377,3 +377,30 @@ def test_another_batch_is_another_world(yard: Yard) -> None:
         submitting.reconcile_batch, "C", list(BACKLOG.items()), retry_failed=False, again=False
     )
     assert standings(other) == [Standing.NEW] * 3
+
+
+# a submit that is asked for again
+
+
+def once(yard: Yard, key: str, digest: str, *titles: str) -> list[submitting.Submitted]:
+    items = [Item(task=Task(title=title)) for title in titles]
+    done: list[submitting.Submitted] = yard.do(submitting.submit_once, items, key=key, digest=digest, by="x")
+    return done
+
+
+def test_a_submit_with_a_key_is_answered_the_same(yard: Yard) -> None:
+    first = once(yard, "k", "d", "a", "b")
+    again = once(yard, "k", "d", "a", "b")
+    assert [made.run.number for made in again] == [made.run.number for made in first]
+    assert [made.created for made in first + again] == [True, True, False, False]
+    with pytest.raises(Conflict, match="another submit"):
+        once(yard, "k", "other", "a")
+    assert len(once(yard, "other", "d", "a")) == 1
+
+
+def test_answers_are_kept_for_two_days(yard: Yard) -> None:
+    (first,) = once(yard, "k", "d", "a")
+    yard.now += submitting.ANSWERS_KEPT_MS + 1
+    once(yard, "other", "d", "b")
+    (again,) = once(yard, "k", "d", "a")
+    assert again.run.number != first.run.number
