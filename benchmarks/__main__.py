@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import choosing, draining, fleet, keeping, latency, lifecycles, running
+from benchmarks import choosing, draining, fleet, gateway, keeping, latency, lifecycles, running
 from benchmarks.probe import Plan, fsync_ms, machine, say
 from benchmarks.table import Row, table
 
@@ -29,6 +29,7 @@ GROUPS: dict[str, Callable[[Plan], list[Row]]] = {
     "run": running.rows,
     "choose": choosing.rows,
     "fleet": fleet.rows,
+    "gateway": gateway.rows,
     "size": keeping.rows,
 }
 
