@@ -222,18 +222,17 @@ def test_a_fault_has_its_place(text: str, wanted: str) -> None:
 
 
 def test_all_faults_are_told() -> None:
-    told = faults("dispatch:\n  modus: x\n  timeout: 5\nagents:\n  a: {}\nserver:\n  port: 1\nstor: x\n")
+    told = faults("dispatch:\n  modus: x\n  timeout: 5\nagents:\n  a: {}\nserver:\n  listen: 127.0.0.1:1\nstor: x\n")
     assert [line.split(": ")[1] for line in told] == ["dispatch.modus", "dispatch.timeout", "stor"]
 
 
 def test_later_sections_are_reported_with_all_that_is_inside() -> None:
     config = parse_config(
-        b"store:\n  kind: postgres\n  pool: { size: 3 }\nserver: 8080\nroles: { r: { workspace: plain } }\n"
+        b"store:\n  kind: postgres\n  pool: { size: 3 }\nserver: {}\nroles: { r: { workspace: plain } }\n"
     )
     assert [(each.place, each.key) for each in config.inactive] == [
         ("interlock.yaml:2", "store.kind"),
         ("interlock.yaml:3", "store.pool.size"),
-        ("interlock.yaml:4", "server"),
         ("interlock.yaml:5", "roles.r.workspace"),
     ]
 
