@@ -13,35 +13,55 @@ from interlock.actors import Ending
 from interlock.actors.instance import alive_instances
 from interlock.domain.errors import InterlockError, Unavailable
 from interlock.domain.run import Route
+from interlock.domain.states import HELD_BY_AGENT, TERMINAL
 from interlock.domain.task import Task
 from interlock.service import Service
 from interlock.service.waiting import Surroundings
 from interlock.testing.simulation.chances import chance_of
 from interlock.testing.simulation.disk import Client, ClientStore
-from interlock.testing.simulation.machine import FreshClock
+from interlock.testing.simulation.machine import FreshClock, SimulatedClock
 from interlock.testing.simulation.scenario import Arrival, Deed, DeedKind, Job
 from interlock.testing.simulation.watching import Tracked
 from interlock.testing.simulation.words import of_deed
 from interlock.testing.simulation.world import World
 
 AGAIN_SECONDS = 7.0
+GLANCE_SECONDS = 5.0
+PATIENCE_SECONDS = 1800.0
+"""How long somebody waits for a run to begin, to do something to it then."""
 _MUST = frozenset({DeedKind.RESUME, DeedKind.UNHOLD, DeedKind.ROUTE})
 """What somebody comes back for when the store did not take it."""
 _ENDINGS = {DeedKind.DRAIN: Ending.DRAIN, DeedKind.STOP: Ending.KILL, DeedKind.DETACH: Ending.DETACH}
 
 
 class People(Client):
-    """All of them: one process beside the dispatchers, which nobody kills."""
+    """All of them, beside the dispatchers, and killed by nobody."""
 
     def __init__(self, world: World) -> None:
         super().__init__("people")
         self._world = world
         self._clock = FreshClock(world.machine)
-        rng = chance_of(world.scenario.seed, "people")
-        self.service = Service(ClientStore(world.disk, self), self._clock, world.scenario.settings, rng=rng)
+        self._store = ClientStore(world.disk, self)
+        self._chance = chance_of(world.scenario.seed, "people")
+        self._server: tuple[str, Service] | None = None
         self.runs: dict[str, int] = {}
         self.accepted: set[int] = set()
         self.deeds: Counter[str] = Counter()
+
+    @property
+    def api(self) -> Service:
+        """The service of a server, which is as old as the machine is up."""
+        boot_id = self._world.machine.boot_id
+        if self._server is None or self._server[0] != boot_id:
+            clock = SimulatedClock(self._world.machine)
+            service = Service(self._store, clock, self._world.scenario.settings, rng=self._chance)
+            self._server = boot_id, service
+        return self._server[1]
+
+    @property
+    def service(self) -> Service:
+        """A service as a command has one: as new as its process."""
+        return Service(self._store, self._clock, self._world.scenario.settings, rng=self._chance)
 
     async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
         """Again and again until the store takes it; what Interlock refuses is no matter."""
@@ -90,6 +110,8 @@ class People(Client):
     async def do(self, deed: Deed) -> None:
         """Do something; what Interlock refuses is no matter."""
         self.deeds[deed.kind] += 1
+        if deed.at_work:
+            await self._until_at_work(deed)
         number = self.runs.get(deed.job or "")
         if deed.job is not None and number is None:
             return
@@ -101,6 +123,14 @@ class People(Client):
             await self._do(deed, number or 0)
         except InterlockError as error:
             self._world.watcher.tell(f"  refused: {error.message}")
+
+    async def _until_at_work(self, deed: Deed) -> None:
+        with trio.move_on_after(PATIENCE_SECONDS):
+            while True:
+                run = self._world.watcher.runs.get(self.runs.get(deed.job or "", 0))
+                if run is not None and (run.state in HELD_BY_AGENT or run.state in TERMINAL):
+                    return
+                await trio.sleep(GLANCE_SECONDS)
 
     async def _do(self, deed: Deed, number: int) -> None:
         service = self.service
