@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 import trio
@@ -13,7 +15,6 @@ from interlock.actors import Ending
 from interlock.actors.instance import alive_instances
 from interlock.domain.errors import InterlockError, Unavailable
 from interlock.domain.run import Route
-from interlock.domain.states import HELD_BY_AGENT, TERMINAL
 from interlock.domain.task import Task
 from interlock.service import Service
 from interlock.service.waiting import Surroundings
@@ -25,13 +26,27 @@ from interlock.testing.simulation.watching import Tracked
 from interlock.testing.simulation.words import of_deed
 from interlock.testing.simulation.world import World
 
-AGAIN_SECONDS = 7.0
+T = TypeVar("T")
+
+AGAIN_SECONDS = (7.0, 60.0)
+"""Who was told that the store cannot serve comes again after so long; later and later, up to so long."""
 GLANCE_SECONDS = 5.0
 PATIENCE_SECONDS = 1800.0
 """How long somebody waits for a run to begin, to do something to it then."""
 _MUST = frozenset({DeedKind.RESUME, DeedKind.UNHOLD, DeedKind.ROUTE})
 """What somebody comes back for when the store did not take it."""
 _ENDINGS = {DeedKind.DRAIN: Ending.DRAIN, DeedKind.STOP: Ending.KILL, DeedKind.DETACH: Ending.DETACH}
+
+
+async def _until_served(act: Callable[[], Awaitable[T]]) -> T:
+    """Again and again until the store takes it. What Interlock refuses is raised."""
+    pause, longest = AGAIN_SECONDS
+    while True:
+        try:
+            return await act()
+        except Unavailable:
+            await trio.sleep(pause)
+            pause = min(2 * pause, longest)
 
 
 class People(Client):
@@ -65,15 +80,8 @@ class People(Client):
 
     async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
         """Again and again until the store takes it; what Interlock refuses is no matter."""
-        while True:
-            try:
-                await act()
-            except Unavailable:
-                await trio.sleep(AGAIN_SECONDS)
-            except InterlockError:
-                return
-            else:
-                return
+        with suppress(InterlockError):
+            await _until_served(act)
 
     async def prepare(self) -> None:
         """What is there before anything begins."""
@@ -83,13 +91,7 @@ class People(Client):
     async def submit(self, arrival: Arrival) -> None:
         """Hand in tasks until they are accepted."""
         tasks = [self._task(job) for job in arrival.jobs]
-        while True:
-            try:
-                accepted = await self.service.submit_all(tasks)
-            except Unavailable:
-                await trio.sleep(AGAIN_SECONDS)
-            else:
-                break
+        accepted = await _until_served(lambda: self.service.submit_all(tasks))
         for job, submitted in zip(arrival.jobs, accepted, strict=True):
             self.runs[job.name] = submitted.run.number
             self.accepted.add(submitted.run.number)
@@ -125,12 +127,13 @@ class People(Client):
             self._world.watcher.tell(f"  refused: {error.message}")
 
     async def _until_at_work(self, deed: Deed) -> None:
+        number = self.runs.get(deed.job or "")
+        if number is None:
+            return
         with trio.move_on_after(PATIENCE_SECONDS):
-            while True:
-                run = self._world.watcher.runs.get(self.runs.get(deed.job or "", 0))
-                if run is not None and (run.state in HELD_BY_AGENT or run.state in TERMINAL):
-                    return
-                await trio.sleep(GLANCE_SECONDS)
+            await self._world.watcher.until_at_work(number)
+            # Who looks sees it a little later.
+            await trio.sleep(self._chance.choice((0.0, 1.0, GLANCE_SECONDS)))
 
     async def _do(self, deed: Deed, number: int) -> None:
         service = self.service

@@ -55,6 +55,7 @@ class Puller:
 
     async def _come_for_work(self) -> Claim | None:
         offers = await self._service.offers(holder=self.holder, agent=self._agent)
+        self._world.watcher.came_ms = self._world.machine.elapsed_ms()
         if not offers:
             return None
         offer = offers[self._chance.randrange(min(3, len(offers)))]
