@@ -1,4 +1,4 @@
-"""Faults that are put into Interlock on purpose, and the rule that each of them breaks under the seed that finds it."""
+"""Faults that are put into Interlock on purpose, and the rule that each of them breaks under the seed or kept story that finds it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from interlock.decide.outcome import Outcome, OutcomeKind
 from interlock.domain.states import Reason, RunEvent
 from interlock.service import Service, claims, dispatching, moves, operating, supervising
 from interlock.store.sqlite import schema
+from interlock.store.sqlite.transaction import SqliteTx
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """``seed``: what finds it, with few tasks; ``rules``: any of what it breaks, as chance decides which is seen first."""
+    """``found_by``: the seed, with few tasks, or the kept story; ``rules``: any of what it breaks, as chance decides which is
+    seen first.
+    """
 
     name: str
-    seed: int
+    found_by: int | str
     rules: frozenset[str]
     patch: Patch
 
@@ -31,9 +34,9 @@ class Mutation:
 MUTATIONS: list[Mutation] = []
 
 
-def mutation(seed: int, *rules: str) -> Callable[[Patch], Patch]:
+def mutation(found_by: int | str, *rules: str) -> Callable[[Patch], Patch]:
     def enter(patch: Patch) -> Patch:
-        MUTATIONS.append(Mutation(patch.__name__, seed, frozenset(rules), patch))
+        MUTATIONS.append(Mutation(patch.__name__, found_by, frozenset(rules), patch))
         return patch
 
     return enter
@@ -106,3 +109,37 @@ def nothing_that_is_due_is_done(patch: pytest.MonkeyPatch) -> None:
         return []
 
     patch.setattr(Service, "reap", reap)
+
+
+@mutation(6, "offers_wait_for_agents")
+def an_offer_expires_whether_anybody_is_there_or_not(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(supervising, "_was_there", lambda *_: True)
+
+
+@mutation("agents-after-a-boot-set-the-clock-back", "agents_are_tried_again")
+@mutation("agents-after-the-clock-was-set-back", "agents_are_tried_again")
+def a_clock_that_is_set_leaves_backoffs_as_they_are(patch: pytest.MonkeyPatch) -> None:
+    shift = supervising._shift
+    patch.setattr(supervising, "_shift", lambda tx, ctx, by, **_: shift(tx, ctx, by, clock_was_set=False))
+
+
+@mutation("an-agent-that-went-before-the-clock-was-set-back", "offers_wait_for_agents")
+def a_clock_that_is_set_leaves_agents_in_the_future(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SqliteTx, "shift_pullers", lambda *_: None)
+
+
+@mutation("leases-of-a-server-after-the-clock-was-set", "limits_of_time_are_given")
+@mutation("no-stall-by-a-suspend", "limits_of_time_are_given")
+def time_in_which_nobody_was_awake_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(supervising, "_shift", lambda *_, **__: None)
+
+
+@mutation("heartbeat-before-the-clock-is-followed", "leases_hold")
+def a_refused_command_has_followed_the_clock(patch: pytest.MonkeyPatch) -> None:
+    follow = Service._follow_clock
+
+    def follow_for_good(service: Any, tx: Any) -> None:
+        follow(service, tx)
+        service._followed = True
+
+    patch.setattr(Service, "_follow_clock", follow_for_good)

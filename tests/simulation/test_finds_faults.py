@@ -1,17 +1,23 @@
-"""The test of the test: a fault that is put into Interlock is found by a seed, and told as a small story."""
+"""The test of the test: a fault that is put into Interlock is found, by a seed or by a kept story, and told as a small story."""
 
 from __future__ import annotations
 
 import pytest
-from simulation_campaign import drawn
+from simulation_campaign import KEPT, drawn
 from simulation_mutations import MUTATIONS, Mutation
 
-from interlock.testing.simulation import play, shrink, tell
+from interlock.testing.simulation import Scenario, decode, play, shrink, tell
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def what_finds(mutation: Mutation) -> Scenario:
+    if isinstance(mutation.found_by, str):
+        return decode((KEPT / f"{mutation.found_by}.json").read_bytes())
+    return drawn(mutation.found_by, runs=60, hours=1)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: f"{mutation.name}-{mutation.found_by}")
 def test_a_fault_is_found(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario = drawn(mutation.seed, runs=60, hours=1)
+    scenario = what_finds(mutation)
     mutation.patch(monkeypatch)
 
     story = play(scenario)
@@ -22,7 +28,7 @@ def test_a_fault_is_found(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -
 
 def test_its_story_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     (mutation,) = (one for one in MUTATIONS if "moved_only_when_gone" in one.rules)
-    scenario = drawn(mutation.seed, runs=60, hours=1)
+    scenario = what_finds(mutation)
     mutation.patch(monkeypatch)
 
     story = shrink(play(scenario), seconds=300)
