@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from functools import cache
@@ -55,6 +56,25 @@ def test_another_process_plays_the_same(seed: int, hash_seed: str, tmp_path: Pat
 
     # In this process Hypothesis is loaded, and pytest-trio has changed trio's scheduler for its sake.
     assert log.read_bytes() == log_of_seed(seed)[0]
+
+
+def test_signals_that_the_process_is_sent_change_nothing() -> None:
+    heard = 0
+
+    def hear(*_: object) -> None:
+        nonlocal heard
+        heard += 1
+
+    before = signal.signal(signal.SIGPROF, hear)
+    signal.setitimer(signal.ITIMER_PROF, 0.002, 0.002)
+    try:
+        log, _ = log_of(a_scenario(PUSH_SEED))
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+    assert heard > 10
+    assert log == log_of_seed(PUSH_SEED)[0]
 
 
 def test_another_seed_gives_another_log() -> None:
