@@ -1,4 +1,4 @@
-"""Faults that are put into Interlock on purpose, and the rule that each of them breaks under the seed or kept story that finds it."""
+"""Faults that are put into Interlock on purpose, and the rule that each of them breaks under the seed or story that finds it."""
 
 from __future__ import annotations
 

@@ -167,6 +167,10 @@ class People(Client):
             case DeedKind.DRAIN | DeedKind.STOP | DeedKind.DETACH:
                 self._world.end_dispatcher(deed.who, _ENDINGS[deed.kind], deed.ms)
 
+    async def keep_clean(self, older_than_ms: int) -> None:
+        """:meth:`prune`, when the store takes it."""
+        await self._insist(lambda: self.prune(older_than_ms))
+
     async def prune(self, older_than_ms: int) -> None:
         """Delete runs that ended long ago, with what they left."""
         world = self._world
