@@ -25,7 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.domain.settings import MINUTE, Limits, Mode
+from interlock.domain.run import Route
+from interlock.domain.settings import MINUTE, Agent, Limits, Role, Settings
 from interlock.testing.simulation import Faults, Scenario, Story, draw, draw_settings, encode, play, shrink, tell
 
 KEPT = Path(__file__).resolve().parents[2] / "fixtures" / "simulation"
@@ -43,7 +44,23 @@ WEEK_LIMITS = Limits(
     per_tag={"gpu": 3, "db": 4},
     per_agent={"tester": 6},
 )
-"""Wide enough that a week is enough for the work of a week, and narrow enough that they are reached again and again."""
+WEEK_AGENTS = {
+    "coder": Agent(name="coder", command="coder"),
+    "tester": Agent(name="tester", command="tester"),
+    "writer": Agent(name="writer", command="writer", grace_ms=30_000),
+}
+WEEK_ROUTES = (
+    Route(workflow_type="review", agent_id="tester", priority=5, max_concurrent=4),
+    Route(workflow_type="docs", agent_id="writer", max_concurrent=3, stall_minutes=2),
+)
+WEEK_SETTINGS = Settings(
+    limits=WEEK_LIMITS,
+    agents=WEEK_AGENTS,
+    roles={"reviewer": Role(name="reviewer", agent="tester"), "author": Role(name="author", agent="writer")},
+    default_agent="coder",
+    timeout_ms=3 * MINUTE,
+)
+"""Wide enough that a week is enough for the work of a week, agents that hang included; they are reached again and again."""
 SHRINK_SECONDS = 60.0
 PROGRESS_LINES = 50_000
 
@@ -57,11 +74,7 @@ def drawn(seed: int, *, runs: int = RUNS, hours: float = HOURS, often: float | N
 
 def a_week(seed: int, *, runs: int = WEEK_RUNS, hours: float = WEEK_HOURS) -> Scenario:
     """One world for long, with the faults of every day: agents that are started by two dispatchers."""
-    settings, routes = draw_settings(1)
-    settings = msgspec.structs.replace(
-        settings, mode=Mode.PUSH, limits=WEEK_LIMITS, timeout_ms=20 * MINUTE, deadline_ms=None
-    )
-    return draw(settings, seed, runs=runs, hours=hours, routes=routes)
+    return draw(WEEK_SETTINGS, seed, runs=runs, hours=hours, routes=WEEK_ROUTES)
 
 
 def assert_every_rule_holds(scenario: Scenario, folder: Path) -> Story:
