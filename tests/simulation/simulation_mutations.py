@@ -138,8 +138,8 @@ def time_in_which_nobody_was_awake_counts(patch: pytest.MonkeyPatch) -> None:
 def a_refused_command_has_followed_the_clock(patch: pytest.MonkeyPatch) -> None:
     follow = Service._follow_clock
 
-    def follow_for_good(service: Any, tx: Any) -> None:
-        follow(service, tx)
+    def follow_for_good(service: Any, tx: Any, *, stepped: bool) -> None:
+        follow(service, tx, stepped=stepped)
         service._followed = True
 
     patch.setattr(Service, "_follow_clock", follow_for_good)
