@@ -31,6 +31,7 @@ log = logging.getLogger("interlock")
 
 _CHUNK_BYTES = 1 << 16
 _IDLE_END_SECONDS = 0.05
+_PYTHON = (sys.executable, "-I", "-S")
 
 # What the kernel takes at an exec (execve(2), "Limits on size of arguments and environment").
 _LONGEST_WORD_BYTES = 32 * 4096
@@ -247,14 +248,7 @@ class Keeper:
 
 def _start(theirs: socket.socket) -> int:
     child = subprocess.Popen(
-        [
-            sys.executable,
-            "-I",
-            "-S",
-            _program(),
-            str(theirs.fileno()),
-            f"{process.boot_id()} {process.pid_namespace()}",
-        ],
+        [*_PYTHON, _program(), str(theirs.fileno()), f"{process.boot_id()} {process.pid_namespace()}"],
         stdin=subprocess.DEVNULL,
         # it outlives this process, whose output may be a pipe that someone waits for the end of
         stdout=subprocess.DEVNULL,
