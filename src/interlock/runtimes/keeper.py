@@ -25,7 +25,7 @@ import trio
 
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.runtimes import keeper_program, process
-from interlock.runtimes.keeper_program import ENDED, FAULT, FORKED, LAUNCH, REFUSED, RELEASE, Frames, framed
+from interlock.runtimes.keeper_program import FAULT, FORKED, LAUNCH, REFUSED, RELEASE, Frames, framed
 
 log = logging.getLogger("interlock")
 
@@ -90,7 +90,7 @@ class Charge:
         elif kind == REFUSED:
             number, place = words
             self.refused = OSError(number, os.strerror(number), None if place is None else os.fsdecode(place))
-        elif kind == ENDED:
+        else:
             self.status, self.alone = words
             self.ended = True
             self._over.set()
@@ -229,11 +229,10 @@ class Keeper:
             if kind == FAULT:
                 log.error("the keeper of the agents (pid %d): %s", self.pid, news[1])
                 continue
-            charge = self._charges.get(news[1])
-            if charge is not None:
-                if kind != FORKED:
-                    del self._charges[charge.token]
-                charge.hear(kind, news[2:])
+            charge = self._charges[news[1]]
+            if kind != FORKED:
+                del self._charges[charge.token]
+            charge.hear(kind, news[2:])
 
     def _lose(self) -> None:
         if self._socket.fileno() >= 0:

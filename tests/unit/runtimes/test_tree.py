@@ -15,7 +15,7 @@ import trio
 
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.ports.runtime import Alive, Ended, Ending, TreeSurvives
-from interlock.runtimes import CommandRuntime, cgroup, handle, keeper, tree
+from interlock.runtimes import CommandRuntime, cgroup, handle, keeper, keeper_program, tree
 from interlock.runtimes.process import send_signal
 from interlock.runtimes.tree import Tree
 
@@ -353,6 +353,6 @@ def not_alone(hear: Callable[..., None]) -> Callable[..., None]:
     """The keeper's news, without its proof that nothing is left."""
 
     def heard(charge: keeper.Charge, kind: int, words: tuple[Any, ...]) -> None:
-        hear(charge, kind, (words[0], False) if kind == keeper.ENDED else words)
+        hear(charge, kind, (words[0], False) if kind == keeper_program.ENDED else words)
 
     return heard
