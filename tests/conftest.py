@@ -1,4 +1,5 @@
-"""For every test: signals as a shell would hand them down, whatever started the test run (``nohup`` ignores SIGHUP).
+"""For every test: signals as a shell would hand them down, whatever started the test run (``nohup`` ignores SIGHUP, and SIGINT is
+ignored in what a script starts with ``&``).
 
 While coverage is measured, keepers are measured as well.
 """
@@ -12,6 +13,8 @@ from pathlib import Path
 from interlock.runtimes import keeper
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if "coverage" in sys.modules:
     import coverage
