@@ -52,8 +52,7 @@ class Batch:
             self._counting.add(run.number)
             self._add(run)
         for run in leftovers:
-            if run.number not in self.states:
-                self._add(run)
+            self._add(run)
 
     def _add(self, run: Run) -> None:
         if run.number in self.states:
