@@ -38,17 +38,17 @@ class Said(NamedTuple):
 class Desk:
     """A folder with a configuration and a data folder."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
-        self._capsys = capsys
+        self._capfd = capfd
         (folder / "interlock.yaml").write_text(CONFIG)
         self.interlock("init")
 
     def interlock(self, *arguments: str) -> Said:
         """Do what a command line says."""
-        self._capsys.readouterr()
+        self._capfd.readouterr()
         status = execute(cast("Host", LazyHost()), arguments)
-        return Said(status, *self._capsys.readouterr())
+        return Said(status, *self._capfd.readouterr())
 
     def ok(self, line: str) -> str:
         """What a command, given as one line, prints."""
@@ -89,10 +89,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Desk:
     """A folder with an empty queue, in which this process works. Agents pull their work."""
     for name in ("INTERLOCK_DATA", "INTERLOCK_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(interlock.app, "raise_fd_limit", lambda: None)
-    return Desk(tmp_path, capsys)
+    return Desk(tmp_path, capfd)
