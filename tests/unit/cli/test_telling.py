@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from interlock import diagrams
+from interlock.cli.commands import logs
+from interlock.domain.attempt_files import AttemptFiles
+from interlock.domain.run import Claim
 from interlock.domain.states import Reason, StopKind
+from interlock.domain.task import Task
 from interlock.service import Service
+from interlock.service.claims import claim_of
 
 LONG = "\n".join(f"line {number}" for number in range(20))
 
@@ -176,3 +181,36 @@ def test_export_of_each_table(desk: Any) -> None:
         lines = desk.ok(f"export --table {table}").splitlines()
         assert len(lines) >= least, table
     assert "[\n" in desk.ok("export --format json")
+
+
+def test_logs_of_an_agent_that_wrote_nothing(desk: Any) -> None:
+    (desk.folder / "interlock.yaml").write_text("dispatch: {defaultAgent: worker}\nagents: {worker: 'true'}\n")
+
+    async def claimed(service: Service) -> Claim:
+        run = (await service.submit(Task(title="task"))).run
+        await service.dispatch(owner="here:1:a")
+        return claim_of(await service.get(run))
+
+    claim = desk.do(claimed)
+    said = desk.interlock("logs", "1")
+    assert (said.status, said.out) == (0, "")
+    assert "Attempt 1 of #1 (task) has written nothing yet (" in said.err
+    assert "/output.log is not there)" in said.err
+    desk.do(lambda service: service.fail(claim, "it broke"))
+    assert desk.interlock("logs", "-f", "1", "--attempt", "1").status == 0, (
+        "that attempt has ended, though the run has not"
+    )
+    log = AttemptFiles(desk.folder / ".interlock" / desk.json("show 1")["attempts"][0]["folder"]).log
+    log.parent.mkdir(parents=True)
+    log.touch()
+    assert desk.interlock("logs", "1").err == "Attempt 1 of #1 (task) has written nothing at all.\n"
+    log.write_text("first\nlast\n")
+    assert desk.ok("logs 1 -n 1") == "last\n"
+    assert desk.ok("logs 1 -f --attempt 1") == "first\nlast\n"
+
+
+def test_output_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = logs.Output()
+    monkeypatch.setattr(sys, "stdout", None)
+    out.write(b"nobody reads it")
+    out.close()

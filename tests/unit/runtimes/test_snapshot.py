@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ from interlock.runtimes.snapshot import MARK, Snapshot, fresh_snapshot, held_loc
 def child() -> Iterator[ProcessStat]:
     """A process that is marked as an agent of the folder ``/marked``."""
     with subprocess.Popen(["sleep", "1000"], env={MARK: "/marked", "PATH": os.defpath}) as started:
+        # for a moment after its exec it shows no environment yet
+        end = time.monotonic() + 20
+        while marked_folder(started.pid) != b"/marked":
+            assert time.monotonic() < end
+            time.sleep(0.001)
         stat = read_stat(started.pid)
         assert stat is not None
         yield stat
