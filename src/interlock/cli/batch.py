@@ -55,8 +55,6 @@ class Batch:
             self._add(run)
 
     def _add(self, run: Run) -> None:
-        if run.number in self.states:
-            return
         self.titles[run.number] = run.task.title
         self._set(run.number, run.state)
         if run.state in HELD_BY_AGENT:
