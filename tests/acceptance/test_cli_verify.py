@@ -45,7 +45,7 @@ def python_path(yard: Any, name: str, text: str) -> None:
     folder = yard.folder / "modules"
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(text)
-    yard.env["PYTHONPATH"] = str(folder)
+    yard.env["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def contents(folder: Path) -> dict[str, bytes]:

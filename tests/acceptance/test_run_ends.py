@@ -175,6 +175,74 @@ def test_sigterm_stops_agents_and_queues_them_again(yard: Any) -> None:
     assert "goes on" in process.stderr.read()
 
 
+def test_who_insists_leaves_at_once_and_the_next_start_sees_to_the_agents(yard: Any) -> None:
+    yard.write("interlock.yaml", "dispatch: {stopGrace: 10m}\n")
+    four(yard)
+    deaf = f"trap '' TERM; {WAITING}"
+    process = yard.start("run", "todo.md", "--agent", deaf, "-j", "1")
+    yard.until(lambda: yard.read("began") == "one\n", "an agent runs")
+    for words in ("nothing new is started", "stopping 1 agent", "leaving at once"):
+        process.send_signal(signal.SIGINT)
+        yard.until(lambda words=words: words in process.stderr.readline(), words)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(yard.agents_alive()) > 0
+    yard.write("interlock.yaml", "dispatch: {stopGrace: 100ms}\n")
+    later = yard.start("run", "todo.md", "--agent", deaf, "-j", "1")
+    yard.until(lambda: yard.read("began") == "one\none\n", "it is stopped and begun again")
+    yard.write("go", "")
+    assert later.wait(60) == 0
+    assert sorted(yard.did()) == ["four", "one", "three", "two"]
+
+
+def test_a_dispatcher_that_is_stopped_from_elsewhere_ends_it(yard: Any) -> None:
+    four(yard)
+    process = yard.start("run", "todo.md", "--agent", WAITING, "-j", "1")
+    yard.until(lambda: yard.read("began") == "one\n", "an agent runs")
+    stopping = yard.start("stop")
+    yard.until(lambda: "draining" in yard.interlock("ps").stdout, "it was told")
+    yard.write("go", "")
+    _, remarks = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "the dispatcher was stopped; the same command goes on" in remarks
+    assert stopping.wait(60) == 0
+    assert yard.did() == ["one"]
+
+
+def test_what_is_added_to_the_batch_meanwhile_is_told_and_waited_for(yard: Any) -> None:
+    """Another `interlock run` of the backlog, which has become longer."""
+    yard.write("todo.md", "- [ ] one\n")
+    process = yard.start("run", "todo.md", "--agent", WAITING)
+    yard.until(lambda: yard.read("began") == "one\n", "an agent runs")
+    yard.write("todo.md", "- [ ] one\n- [ ] two\n")
+    other = yard.start("run", "todo.md", "--agent", WAITING)
+    yard.until(lambda: yard.read("began").split() == ["one", "two"], "the other one has queued it")
+    assert yard.interlock("add", "a stranger").returncode == 0
+    yard.write("go", "")
+    said, _ = process.communicate(timeout=60)
+    assert other.wait(60) == 0
+    assert "#2 queued" in " ".join(said.split())
+    assert "stranger" not in said
+    assert sorted(yard.did()) == ["one", "two"]
+
+
+def test_agents_of_other_work_are_not_waited_for(yard: Any) -> None:
+    """They were taken up because nobody looked after them."""
+    yard.write("other.md", "- [ ] other\n")
+    first = yard.start("run", "other.md", "--agent", WAITING)
+    yard.until(lambda: yard.read("began") == "other\n", "an agent runs")
+    first.kill()
+    first.wait()
+    yard.write("todo.md", "- [ ] one\n")
+    done = yard.interlock("run", "todo.md", "--agent", NOTE)
+    assert done.returncode == 0, done.stderr
+    assert "1 agent of other work still run; `interlock up` looks after them" in done.stderr
+    assert yard.states() == ["running", "completed"]
+    yard.write("go", "")
+    assert yard.interlock("run", "other.md", "--agent", WAITING).returncode == 0
+    assert sorted(yard.did()) == ["one", "other"]
+
+
 def test_sighup_leaves_agents_to_the_next_start(yard: Any) -> None:
     four(yard)
     process = yard.start("run", "todo.md", "--agent", WAITING, "-j", "2")

@@ -214,6 +214,24 @@ def test_every_setting_is_some_keys_target() -> None:
         ("- a\n", "interlock.yaml:1: a mapping is expected"),
         ("dispatch: {a: b\n", "interlock.yaml:2: column 1: "),
         ("dispatch:\n  <<: {a: b}\n", "interlock.yaml:2: dispatch: merge keys"),
+        ('dispatch:\n  "mo\\x01de": push\n', 'interlock.yaml:2: dispatch: key "mo'),
+        ("dispatch:\n  eligibility:\n    tags: {a: b}\n", "interlock.yaml:3: dispatch.eligibility.tags: a list"),
+        (
+            "dispatch:\n  eligibility:\n    tags: [a, ]\n    minScore: high\n",
+            "interlock.yaml:4: dispatch.eligibility.min",
+        ),
+        ("dispatch:\n  eligibility:\n    tags: [a, ~]\n", "interlock.yaml:3: dispatch.eligibility.tags[1]: is empty"),
+        ("dispatch:\n  timeout: [5m]\n", "interlock.yaml:2: dispatch.timeout: a duration is expected"),
+        ("dispatch:\n  minFreeMemory:\n    a: b\n", "interlock.yaml:2: dispatch.minFreeMemory: a size is expected"),
+        (
+            "agents:\n  a:\n    command: x\n    env: [A]\n",
+            "interlock.yaml:4: agents.a.env: a mapping of names to texts",
+        ),
+        ("agents:\n  a:\n    command: x\n    env: {A: [b]}\n", "interlock.yaml:4: agents.a.env.A: text is expected"),
+        (
+            "dispatch:\n  concurrency:\n    perTag: {' a': 1}\n",
+            "interlock.yaml:3: dispatch.concurrency.perTag. a: is no",
+        ),
     ],
 )
 def test_a_fault_has_its_place(text: str, wanted: str) -> None:

@@ -52,12 +52,9 @@ class Batch:
             self._counting.add(run.number)
             self._add(run)
         for run in leftovers:
-            if run.number not in self.states:
-                self._add(run)
+            self._add(run)
 
     def _add(self, run: Run) -> None:
-        if run.number in self.states:
-            return
         self.titles[run.number] = run.task.title
         self._set(run.number, run.state)
         if run.state in HELD_BY_AGENT:

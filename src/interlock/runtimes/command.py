@@ -134,7 +134,8 @@ class CommandRuntime:
         attempt was launched before, or is void. When it is cancelled, only recovery can tell.
         """
         await trio.lowlevel.checkpoint()
-        for another in (True, False):
+        another = True
+        while True:
             launched_at = time.monotonic()
             order, charge = await self._have_started(launch)
             if not charge.lost or charge.answered or not await _is_proven_unstarted(order.files):
@@ -144,6 +145,7 @@ class CommandRuntime:
                 raise CannotStart(
                     "the process that starts agents (interlock's keeper) ended before it could start this one."
                 )
+            another = False
         tree = Tree(order.files, None, cgroup_path=order.cgroup, launched_at=launched_at)
         return ProcessHandle(order.files, _identity(charge), tree, charge=charge)
 
@@ -206,12 +208,12 @@ class CommandRuntime:
     def _give(self, order: _Order) -> Charge:
         words = (*order.words, None if order.cgroup is None else os.fsencode(order.cgroup), self._soft_fd_limit)
         try:
+            keeper = self._ready_keeper()
             try:
-                return self._ready_keeper().launch(words, order.fds)
+                return keeper.launch(words, order.fds)
             except (BrokenPipeError, ConnectionResetError):
                 # it is gone, and has not had the order
-                if self._keeper is not None:
-                    self._keeper.close()
+                keeper.close()
                 return self._ready_keeper().launch(words, order.fds)
         except BaseException:
             order.discard_cgroup()

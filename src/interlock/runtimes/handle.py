@@ -246,8 +246,7 @@ class ProcessHandle:
 
     async def _until_ended(self, pause: float) -> None:
         """Until the agent has ended; without keeper and pidfds until it has, or ``pause`` has passed."""
-        if self._root is None:
-            return
+        assert self._root is not None
         charge = self._charge
         if charge is not None and not charge.lost:
             await charge.until_over()

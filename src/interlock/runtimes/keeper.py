@@ -25,12 +25,13 @@ import trio
 
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.runtimes import keeper_program, process
-from interlock.runtimes.keeper_program import ENDED, FAULT, FORKED, LAUNCH, REFUSED, RELEASE, Frames, framed
+from interlock.runtimes.keeper_program import FAULT, FORKED, LAUNCH, REFUSED, RELEASE, Frames, framed
 
 log = logging.getLogger("interlock")
 
 _CHUNK_BYTES = 1 << 16
 _IDLE_END_SECONDS = 0.05
+_PYTHON = (sys.executable, "-I", "-S")
 
 # What the kernel takes at an exec (execve(2), "Limits on size of arguments and environment").
 _LONGEST_WORD_BYTES = 32 * 4096
@@ -89,7 +90,7 @@ class Charge:
         elif kind == REFUSED:
             number, place = words
             self.refused = OSError(number, os.strerror(number), None if place is None else os.fsdecode(place))
-        elif kind == ENDED:
+        else:
             self.status, self.alone = words
             self.ended = True
             self._over.set()
@@ -228,11 +229,10 @@ class Keeper:
             if kind == FAULT:
                 log.error("the keeper of the agents (pid %d): %s", self.pid, news[1])
                 continue
-            charge = self._charges.get(news[1])
-            if charge is not None:
-                if kind != FORKED:
-                    del self._charges[charge.token]
-                charge.hear(kind, news[2:])
+            charge = self._charges[news[1]]
+            if kind != FORKED:
+                del self._charges[charge.token]
+            charge.hear(kind, news[2:])
 
     def _lose(self) -> None:
         if self._socket.fileno() >= 0:
@@ -247,14 +247,7 @@ class Keeper:
 
 def _start(theirs: socket.socket) -> int:
     child = subprocess.Popen(
-        [
-            sys.executable,
-            "-I",
-            "-S",
-            _program(),
-            str(theirs.fileno()),
-            f"{process.boot_id()} {process.pid_namespace()}",
-        ],
+        [*_PYTHON, _program(), str(theirs.fileno()), f"{process.boot_id()} {process.pid_namespace()}"],
         stdin=subprocess.DEVNULL,
         # it outlives this process, whose output may be a pipe that someone waits for the end of
         stdout=subprocess.DEVNULL,

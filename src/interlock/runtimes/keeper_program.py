@@ -156,14 +156,13 @@ class Keeper:
             return
         if order[0] == LAUNCH:
             self._launch(*order[1:])
-        elif order[0] == RELEASE:
+        else:
             self._release(*order[1:])
 
     # the socket
 
     def _read(self) -> None:
-        if self._link is None:
-            return
+        assert self._link is not None
         try:
             data, ancillary, flags, _ = self._link.recvmsg(
                 _CHUNK_BYTES, _socket.CMSG_SPACE(3 * 4), _socket.MSG_CMSG_CLOEXEC
@@ -183,7 +182,7 @@ class Keeper:
             self._top = max(self._top, *fds, 0)
         self._inbox.feed(data)
         if not data:
-            self._lose()
+            self._lose(self._link)
 
     def _say(self, *message: Any) -> None:
         if self._link is not None:
@@ -191,8 +190,7 @@ class Keeper:
             self._flush()
 
     def _flush(self) -> None:
-        if self._link is None:
-            return
+        assert self._link is not None
         try:
             sent = self._link.send(self._outbox)
         except BlockingIOError:
@@ -202,12 +200,11 @@ class Keeper:
             sent = len(self._outbox)
         del self._outbox[:sent]
 
-    def _lose(self) -> None:
+    def _lose(self, link: _socket.socket) -> None:
         """The dispatcher is gone: nobody is interested in zombies any more."""
-        if self._link is not None:
-            self._poll.unregister(self._link.fileno())
-            self._link.close()
-            self._link = None
+        self._poll.unregister(link.fileno())
+        link.close()
+        self._link = None
         while self._zombies:
             self._reap(self._zombies.pop())
 

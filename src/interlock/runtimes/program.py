@@ -56,13 +56,13 @@ def program_argv(agent: Agent, cwd: Path, env: Mapping[str, str]) -> list[str]:
     if not cwd.is_dir():
         what = "is not a folder" if cwd.exists() else "does not exist"
         raise NoProgram(f"the working folder {cwd} of agent {agent.name!r} {what}.")
-    words = plain_words(command) if isinstance(command, str) else tuple(command)
-    if words is not None:
-        return [find_program(words[0], cwd, env), *words[1:]]
-    if not isinstance(command, str):
-        raise TypeError(command)
-    _check_shell_string(command, cwd, env)
-    return ["/bin/sh", "-c", command]
+    words = command
+    if isinstance(command, str):
+        words = plain_words(command) or ()
+        if not words:
+            _check_shell_string(command, cwd, env)
+            return ["/bin/sh", "-c", command]
+    return [find_program(words[0], cwd, env), *words[1:]]
 
 
 def _check_shell_string(command: str, cwd: Path, env: Mapping[str, str]) -> None:

@@ -202,14 +202,17 @@ def catch_up(tx: Tx, ctx: Context, *, epoch: tuple[str, int], threshold_ms: int)
     gap = ctx.now_ms - int(alive)
     if abs(gap) <= threshold_ms:
         return shifted
-    _shift(tx, ctx, gap, backoffs=False)
+    # Time does not run backwards: somebody set the clock back while nobody looked, before a boot say.
+    _shift(tx, ctx, gap, clock_was_set=gap < 0)
     return shifted + gap
 
 
-def _shift(tx: Tx, ctx: Context, by_ms: int, *, backoffs: bool) -> None:
+def _shift(tx: Tx, ctx: Context, by_ms: int, *, clock_was_set: bool) -> None:
+    """``clock_was_set``: by so much. Then backoffs, and the times at which agents came, are moved along as well."""
     tx.shift_deadlines(by_ms)
-    if backoffs:
+    if clock_was_set:
         tx.shift_backoffs(by_ms)
+        tx.shift_pullers(by_ms)
         for health in tx.healths().values():
             tx.put_health(msgspec.structs.replace(health, retry_ms=health.retry_ms + by_ms))
     for run in tx.offers(pull=False, limit=ALL):
@@ -227,7 +230,7 @@ def follow_clock(tx: Tx, ctx: Context, epoch: tuple[str, int]) -> int:
         tx.set_meta(EPOCH_META, msgspec.json.encode(epoch).decode())
     if abs(step) <= CLOCK_STEP_MS:
         return 0
-    _shift(tx, ctx, step, backoffs=True)
+    _shift(tx, ctx, step, clock_was_set=True)
     if (alive := tx.meta(ALIVE_META)) is not None:
         tx.set_meta(ALIVE_META, str(int(alive) + step))
     return step

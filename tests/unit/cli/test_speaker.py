@@ -40,3 +40,21 @@ def test_nothing_was_said() -> None:
     speaker = Speaker(lambda _: None)
     assert speaker.flush(0)
     speaker.close()
+
+
+def test_a_queue_that_stays_full_is_not_waited_for() -> None:
+    stuck, begun = threading.Event(), threading.Event()
+
+    def write(_: Sequence[Said]) -> None:
+        begun.set()
+        stuck.wait()
+
+    speaker = Speaker(write, kept=1)
+    speaker.say("one")
+    begun.wait()
+    speaker.say("two")
+    assert not speaker.flush(0.01)
+    speaker.close(0.01)
+    stuck.set()
+    assert speaker.flush(5)
+    speaker.close()

@@ -128,8 +128,9 @@ async def test_identity_in_the_folder_is_that_of_the_handle(
 
 async def test_activity_grows(runtime: CommandRuntime, yard: Any, until: Callable[..., Any]) -> None:
     handle = await runtime.launch(yard.launch("echo x; while :; do :; done"))
-    await until(lambda: handle.activity().cpu_ticks >= 3)
-    assert handle.activity().output_bytes == 2
+    await until(lambda: handle.activity().output_bytes == 2)
+    seen = handle.activity().cpu_ticks
+    await until(lambda: handle.activity().cpu_ticks >= seen + 3)
     await handle.stop(0)
 
 
@@ -243,6 +244,21 @@ async def test_a_pipe_in_place_of_the_exit_file_holds_nobody_up(runtime: Command
     assert await run(runtime, yard.launch("exit 6")) == 6
 
 
+async def test_words_of_the_keeper_that_the_log_does_not_take(
+    runtime: CommandRuntime, yard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "program_argv", lambda *_: ["/no/such/program"])
+    launch = yard.launch("program")
+    AttemptFiles(launch.folder).log.symlink_to("/dev/full")
+    assert await run(runtime, launch) == 127
+
+
+@pytest.mark.parametrize("name", ["", "A=B"])
+async def test_a_name_that_no_variable_can_have(runtime: CommandRuntime, yard: Any, name: str) -> None:
+    with pytest.raises(CannotStart, match="illegal environment variable name"):
+        await runtime.launch(yard.launch("true", **{name: "x"}))
+
+
 async def test_without_an_identity_nothing_starts(
     runtime: CommandRuntime, yard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +287,15 @@ async def test_the_soft_limit_of_open_files_is_given_back(yard: Any) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_a_limit_of_open_files_that_cannot_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (512, 1024))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    assert raise_fd_limit() is None
+
+
 def test_insisting_on_cgroups_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "usable_parent", lambda: None)
     with pytest.raises(Unavailable):
@@ -278,14 +303,28 @@ def test_insisting_on_cgroups_where_there_are_none(monkeypatch: pytest.MonkeyPat
     assert not CommandRuntime().contained
 
 
+async def test_insisting_on_cgroups_that_cannot_be_made_any_more(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "usable_parent", lambda: yard.base)
+    monkeypatch.setattr(cgroup, "make", lambda *_: None)
+    launch = yard.launch("exit 4")
+    with pytest.raises(CannotStart, match="no cgroup can be made"):
+        await CommandRuntime(cgroups=True).launch(launch)
+    runtime = CommandRuntime()
+    assert runtime.contained
+    assert await run(runtime, launch) == 4
+    assert AttemptFiles(launch.folder).lock.read_bytes() == b"", "it names no cgroup that there is not"
+    runtime.close()
+
+
 @pytest.mark.parametrize(
     ("make", "status", "words"),
     [
         (lambda path: path.write_bytes(b"\x7fELF nothing of the kind"), 126, "Exec format error"),
         (lambda path: path.write_bytes(b"#!/no/such/interpreter\n"), 127, "No such file"),
+        (lambda path: path.write_bytes(b"#!/etc\n"), 126, "Permission denied"),
         (lambda path: path.write_bytes(b"exit 3\n"), 3, None),
     ],
-    ids=["no program", "no interpreter", "no first line"],
+    ids=["no program", "no interpreter", "a folder as interpreter", "no first line"],
 )
 async def test_what_cannot_be_executed_has_the_status_that_a_shell_gives(
     runtime: CommandRuntime,
@@ -301,12 +340,33 @@ async def test_what_cannot_be_executed_has_the_status_that_a_shell_gives(
     monkeypatch.setattr(command, "program_argv", lambda *_: [str(program)])
     launch = yard.launch("program")
     got = await run(runtime, launch)
-    if status == 126:
+    if words == "Exec format error":
         # the shell that is asked then has an opinion of its own
         assert got in (126, 127, 2)
         return
     assert got == status
     assert words is None or words in yard.output(launch)
+
+
+async def test_a_keeper_that_dies_before_it_gets_the_order_has_another_asked(
+    runtime: CommandRuntime, yard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime.prepare()
+    first = keeper_of(runtime)
+
+    def crashpoint(name: str) -> None:
+        if name == "launch.contained":
+            os.kill(first, signal.SIGKILL)
+            os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "crashpoint", crashpoint)
+        launch = yard.launch("echo ran; exit 3")
+        agent = await runtime.launch(launch)
+    assert await agent.wait() == Ending(exit_status=3)
+    await agent.stop(0)
+    assert keeper_of(runtime) != first
+    assert yard.output(launch) == "ran\n"
 
 
 async def test_looking_without_descriptors_confirms_nothing(
@@ -345,4 +405,7 @@ def test_check_says_what_is_wrong(yard: Any) -> None:
     assert reason is not None
     assert "agents.coder.command" in reason
     assert runtime.check(Agent(name="coder", command="sh", env={"PATH": "/nowhere"}), yard.cwd)
+    reason = runtime.check(Agent(name="coder", command="sh"), Path("/" + "long" * 2000))
+    assert reason is not None
+    assert "longlong" in reason
     assert runtime.check(Agent(name="coder", command="sh"), yard.cwd) is None

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from interlock.domain.attempt_files import AttemptFiles
-from interlock.ports.runtime import Alive, Ended, Ending, TreeSurvives
+from interlock.ports.runtime import Activity, Alive, Ended, Ending, TreeSurvives
 from interlock.runtimes import AgentContext, CommandRuntime, FunctionRuntime, function
 
 
@@ -141,6 +141,34 @@ async def test_a_closed_nursery_cannot_start_it(yard: Any) -> None:
     with pytest.raises(CannotStart):
         await runtime.launch(launch)
     assert await runtime.recover(launch.folder) == NeverStarted()
+
+
+async def test_a_failure_that_cannot_be_written_down_is_still_one(yard: Any, nursery: trio.Nursery) -> None:
+    async def agent(context: AgentContext) -> None:
+        files = AttemptFiles(context.folder)
+        files.log.symlink_to("/dev/full")
+        raise LookupError("nothing there")
+
+    launch = yard.launch("agent")
+    handle = await FunctionRuntime({"agent": agent}, nursery).launch(launch)
+    assert await handle.wait() == Ending(exit_status=1)
+    await handle.stop(0)
+    assert not AttemptFiles(launch.folder).result.exists()
+
+
+async def test_its_activity_is_its_output(yard: Any, nursery: trio.Nursery) -> None:
+    release = trio.Event()
+
+    async def agent(context: AgentContext) -> None:
+        await release.wait()
+        context.log("four")
+
+    launch = yard.launch("agent")
+    handle = await FunctionRuntime({"agent": agent}, nursery).launch(launch)
+    assert handle.activity() == Activity(output_bytes=0, cpu_ticks=0), "there is no log yet"
+    release.set()
+    await handle.wait()
+    assert handle.activity() == Activity(output_bytes=4, cpu_ticks=0)
 
 
 async def test_it_dies_with_its_interpreter(yard: Any, nursery: trio.Nursery, until: Callable[..., Any]) -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -399,6 +400,213 @@ async def test_one_that_stands_still_is_named_by_a_stop(
     with trio.fail_after(20):
         await agent.stop(0)
         assert await agent.wait() == Ending(exit_status=143)
+
+
+# killed with orders on their way
+
+
+async def test_orders_that_a_killed_one_has_not_read_go_to_another(
+    runtime: CommandRuntime, yard: Any, until: Callable[..., Any]
+) -> None:
+    """More than the socket takes: some were sent, some were not, and each is obeyed exactly once."""
+    runtime.prepare()
+    first = keeper_of(runtime)
+    os.kill(first, signal.SIGSTOP)
+    large = {f"LARGE_{number}": str(number) * 100_000 for number in range(5)}
+    launches = [yard.launch(f"echo {number} >> ../ran; exit {number}", **large) for number in range(6)]
+    statuses = {}
+
+    async def one(number: int) -> None:
+        agent = await runtime.launch(launches[number])
+        statuses[number] = (await agent.wait()).exit_status
+        await agent.stop(0)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(one, number)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            os.kill(first, signal.SIGKILL)
+    assert statuses == {number: number for number in range(6)}
+    assert sorted((yard.base / "ran").read_text().split()) == list("012345")
+    assert keeper_of(runtime) != first
+
+
+async def test_one_whose_news_cannot_be_understood_is_let_go_of(
+    runtime: CommandRuntime, yard: Any, patched: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    patched("program.framed = lambda *words: b'\\1\\0\\0\\0?'")
+    launch = yard.launch("echo ran >> ../ran; exit 5")
+    agent = await runtime.launch(launch)
+    with trio.fail_after(20):
+        assert await agent.wait() == Ending(exit_status=5), "from its files"
+        await agent.stop(0)
+    assert (yard.base / "ran").read_text() == "ran\n"
+    assert "cannot be understood" in caplog.text
+
+
+async def test_a_fault_of_its_own_is_told_and_survived(
+    runtime: CommandRuntime, yard: Any, patched: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    patched(
+        "turn = program.Keeper._turn\n"
+        "def fail_once(self, order):\n"
+        "    program.Keeper._turn = turn\n"
+        "    raise LookupError('a fault')\n"
+        "program.Keeper._turn = fail_once"
+    )
+    agent = await runtime.launch(yard.launch("exit 5"))
+    assert await agent.wait() == Ending(exit_status=5)
+    await agent.stop(0)
+    assert "LookupError: a fault" in caplog.text
+
+
+# the end of its dispatcher
+
+
+def give(runtime: CommandRuntime, yard: Any, command: str) -> AttemptFiles:
+    """Give an order to the keeper and go on, as a dispatcher that dies in the next moment."""
+    files = AttemptFiles(yard.folder())
+    assert runtime._keeper is not None
+    lock = attempt_lock.take(files)
+    assert lock is not None
+    nothing = os.open("/dev/null", os.O_RDWR)
+    order = keeper.order_for(files, ["/bin/sh", "-c", command], dict(os.environ), str(yard.cwd))
+    runtime._keeper.launch((*order, None, None), (lock, nothing, nothing))
+    os.close(lock)
+    os.close(nothing)
+    return files
+
+
+def block_until(condition: Callable[[], Any]) -> None:
+    """Wait without a turn of the loop: nobody reads what the keeper says meanwhile."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+async def test_what_a_dispatcher_ordered_before_it_died_is_done(
+    runtime: CommandRuntime, yard: Any, until: Callable[..., Any]
+) -> None:
+    runtime.prepare()
+    keeps = keeper_of(runtime)
+    os.kill(keeps, signal.SIGSTOP)
+    given = [give(runtime, yard, f"exit {number}") for number in range(5)]
+    runtime.close()
+    os.kill(keeps, signal.SIGCONT)
+    await until(lambda: not yard.lives(keeps))
+    assert [files.exit.read_text() for files in given] == [f"{number}\n" for number in range(5)]
+    assert all(attempt_lock.is_free(files) for files in given)
+
+
+async def test_an_end_that_nobody_hears_of_is_written_down(
+    runtime: CommandRuntime, yard: Any, until: Callable[..., Any]
+) -> None:
+    """The agent and the dispatcher go in the same moment, and the dispatcher has not read the last news."""
+    runtime.prepare()
+    keeps = keeper_of(runtime)
+    files = give(runtime, yard, WAITS)
+    block_until(lambda: yard.pid_in("started"))
+    os.kill(keeps, signal.SIGSTOP)
+    (yard.cwd / "go").touch()
+    pid = yard.pid_in("started")
+    block_until(lambda: state(pid) == "Z")
+    runtime.close()
+    os.kill(keeps, signal.SIGCONT)
+    await until(lambda: not yard.lives(keeps))
+    assert files.exit.read_text() == "7\n"
+    assert attempt_lock.is_free(files)
+    assert read_stat(pid) is None
+
+
+async def test_a_dispatcher_that_does_not_listen_hears_everything_later(
+    runtime: CommandRuntime, yard: Any, patched: Callable[[str], None]
+) -> None:
+    """The socket is full of news, and the keeper goes on with its work."""
+    patched(
+        "class Small(program._socket.socket):\n"
+        "    def __init__(self, **words):\n"
+        "        super().__init__(**words)\n"
+        "        self.setsockopt(program._socket.SOL_SOCKET, program._socket.SO_SNDBUF, 1)\n"
+        "program._socket.socket = Small"
+    )
+    runtime.prepare()
+    given = [give(runtime, yard, "exit 3") for _ in range(20)]
+    block_until(lambda: all(files.exit.exists() for files in given))
+    assert runtime._keeper is not None
+    charges = list(runtime._keeper._charges.values())
+    assert not any(charge.answered for charge in charges)
+    with trio.fail_after(20):
+        for charge in charges:
+            await charge.until_over()
+    assert [charge.status for charge in charges] == [3] * 20
+    assert len({charge.pid for charge in charges}) == 20
+
+
+async def test_a_socket_that_wakes_it_for_nothing(
+    runtime: CommandRuntime, yard: Any, patched: Callable[[str], None]
+) -> None:
+    patched(
+        "class Shy(program._socket.socket):\n"
+        "    times = 0\n"
+        "    def recvmsg(self, *words):\n"
+        "        self.times += 1\n"
+        "        if self.times == 1: raise BlockingIOError(11, 'not yet')\n"
+        "        return super().recvmsg(*words)\n"
+        "program._socket.socket = Shy"
+    )
+    agent = await runtime.launch(yard.launch("exit 5"))
+    assert await agent.wait() == Ending(exit_status=5)
+    await agent.stop(0)
+
+
+async def test_where_it_cannot_list_its_children_the_tree_is_looked_for(
+    runtime: CommandRuntime, yard: Any, patched: Callable[[str], None], until: Callable[..., Any]
+) -> None:
+    patched("def refuse(fd): raise OSError(5, 'no')\nprogram.read_children = refuse")
+    agent = await runtime.launch(yard.launch("sh -c 'echo $$ > started; sleep 1000; :' & exit 5"))
+    assert await agent.wait() == Ending(exit_status=5)
+    pid = await until(lambda: yard.pid_in("started"))
+    await agent.stop(5000)
+    assert not yard.lives(pid)
+
+
+async def test_a_handle_may_be_let_go_of_after_the_keeper(
+    runtime: CommandRuntime, yard: Any, until: Callable[..., Any]
+) -> None:
+    agent = await runtime.launch(yard.launch("sh -c 'echo $$ > started; sleep 1000; :' & exit 5"))
+    assert await agent.wait() == Ending(exit_status=5)
+    pid = await until(lambda: yard.pid_in("started"))
+    runtime.close()
+    agent.close()
+    await agent.stop(5000)
+    assert not yard.lives(pid)
+
+
+def test_a_system_that_has_less() -> None:
+    class Refusing:
+        def prctl(self, *_: int) -> int:
+            return -1
+
+    assert keeper_program.become_subreaper(Refusing()) is None
+    assert keeper_program.become_subreaper(None) is None
+
+
+def test_a_python_without_ctypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    assert keeper_program.load_libc() is None
+
+
+def test_half_a_file_is_none(tmp_path: Path) -> None:
+    """A pipe takes what there is room for."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            keeper_program.write(os.fsencode(tmp_path / "pipe"), b"x" * 1_000_000)
+    finally:
+        os.close(reader)
 
 
 # means

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -118,3 +120,72 @@ def test_without_pidfds_signals_still_check_the_identity(monkeypatch: pytest.Mon
         assert not send_signal(child.pid, identity.start_ticks + 1, signal.SIGKILL)
         assert send_signal(child.pid, identity.start_ticks, signal.SIGKILL)
         assert child.wait() == -signal.SIGKILL
+
+
+def refusing(number: int) -> Callable[..., Any]:
+    def refuse(*_: object) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+def test_one_that_goes_while_it_is_read_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "read", refusing(errno.ESRCH))
+        assert read_stat(os.getpid()) is None
+        patched.setattr(os, "read", lambda *_: b"")
+        assert read_stat(os.getpid()) is None
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_without_a_descriptor_to_look_with_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = mine()
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "read_stat", refusing(errno.EMFILE))
+        assert is_alive(identity) is Liveness.UNKNOWN
+        assert open_pidfd(identity.pid, identity.start_ticks) is None
+        patched.setattr(os, "pidfd_open", refusing(errno.EMFILE))
+        assert open_pidfd(identity.pid, identity.start_ticks) is None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_thread_is_no_process() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        over.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        begun.wait()
+        assert thread.native_id is not None
+        assert read_stat(thread.native_id) is not None, "/proc shows it, though it does not list it"
+        with pytest.raises(ProcessLookupError):
+            open_pidfd(thread.native_id, mine().start_ticks)
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_process_that_is_not_ours_to_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "pidfd_send_signal", refusing(errno.EPERM))
+    assert not send_signal(os.getpid(), mine().start_ticks, signal.SIGCONT)
+
+
+async def test_threads_that_went_before_they_were_looked_at(until: Callable[..., Any]) -> None:
+    """A dead main thread was said to have others: they are dead as well, or gone with the process."""
+    child = subprocess.Popen(["true"])
+
+    def zombie() -> process.ProcessStat | None:
+        stat = read_stat(child.pid)
+        return stat if stat is not None and stat.state == "Z" else None
+
+    stat = await until(zombie)
+    several = msgspec.structs.replace(stat, threads=2)
+    assert not several.living
+    child.wait()
+    assert not several.living

@@ -83,7 +83,8 @@ def test_what_can_be_wrong_with_a_program(bin_folder: Path) -> None:
     script(bin_folder / "windows", "#!/bin/sh\r\n")
     script(bin_folder / "needy", "#!/usr/bin/env nodeish\n")
     script(bin_folder / "split", "#!/usr/bin/env -S nodeish --flag\n")
-    script(bin_folder / "unset", "#!/usr/bin/env -u X sh\n")
+    script(bin_folder / "cleared", "#!/usr/bin/env -u X nodeish\n")
+    script(bin_folder / "nameless", "#!\n")
     (bin_folder / "dangling").symlink_to("/no/where")
     (bin_folder / "folder").mkdir()
     for command, words in {
@@ -98,7 +99,8 @@ def test_what_can_be_wrong_with_a_program(bin_folder: Path) -> None:
         "/gone/x": "/gone/x does not exist.",
     }.items():
         assert words in (refusal(command, bin_folder, f"{bin_folder}:/bin:/usr/bin") or ""), command
-    assert refusal("unset", bin_folder, bin_folder) is None
+    for command in ("cleared", "nameless"):
+        assert refusal(command, bin_folder, bin_folder) is None, command
     script(bin_folder / "nodeish")
     assert refusal("needy", bin_folder, bin_folder) is None
 
@@ -114,3 +116,7 @@ def test_what_only_the_shell_can_tell_is_left_to_it(bin_folder: Path, command: s
 @pytest.mark.parametrize(("command", "words"), [("sh 'x", "cut short"), ("sh \0; x", "NUL"), ("  ", "no command")])
 def test_strings_that_are_no_commands(bin_folder: Path, command: str, words: str) -> None:
     assert words in (refusal(command, bin_folder) or "")
+
+
+def test_an_argv_without_a_program(bin_folder: Path) -> None:
+    assert "empty" in (refusal(("", "x"), bin_folder) or "")

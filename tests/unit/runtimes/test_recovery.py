@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -228,6 +229,20 @@ async def test_a_replaced_folder_fails_the_launch(yard: Any, monkeypatch: pytest
         await CommandRuntime(cgroups=False).launch(launch)
 
 
+async def test_a_file_system_without_locks_fails_the_launch(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    launch = yard.launch(AGENT)
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(CannotStart, match="No locks available"):
+        await CommandRuntime(cgroups=False).launch(launch)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def forge(folder: Path, **changes: Any) -> None:
     """Write an identity as an agent of another boot or namespace would have."""
     identity = process.identify(os.getpid())
@@ -257,9 +272,12 @@ async def test_another_pid_namespace_is_unknown(yard: Any) -> None:
     assert "namespace" in recovery.why
 
 
-async def test_an_incomplete_identity_started_nothing(yard: Any) -> None:
+@pytest.mark.parametrize(
+    "text", ["boot pid:[1] 42 (s", "boot pid:[1] 42 (s\n", "boot\n", "function boot pid:[1]\n", "\n"]
+)
+async def test_an_incomplete_identity_started_nothing(yard: Any, text: str) -> None:
     folder = yard.folder()
-    AttemptFiles(folder).identity.write_text("boot pid:[1] 42 (s")
+    AttemptFiles(folder).identity.write_text(text)
     assert await CommandRuntime(cgroups=False).recover(folder) == NeverStarted()
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import trio
 
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.ports.runtime import Alive, Ended, Ending, TreeSurvives
-from interlock.runtimes import CommandRuntime, cgroup, handle, tree
+from interlock.runtimes import CommandRuntime, cgroup, handle, keeper, keeper_program, tree
 from interlock.runtimes.process import send_signal
 from interlock.runtimes.tree import Tree
 
@@ -288,3 +289,70 @@ async def test_strangers_in_a_reused_session_are_left_alone(yard: Any, until: Ca
     assert yard.lives(pid)
     os.kill(pid, signal.SIGKILL)
     os.killpg(stranger.pid, signal.SIGKILL)
+
+
+async def test_more_generations_than_rounds_are_ended_in_the_end(
+    yard: Any, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "_FREEZE_ROUNDS", 1)
+    agent = await CommandRuntime(cgroups=False).launch(
+        yard.launch("trap '' TERM; echo $$ > started; while :; do sleep 0.1; done")
+    )
+    pid = await until(lambda: yard.pid_in("started"))
+    with trio.fail_after(20):
+        await agent.stop(0)
+    assert not yard.lives(pid)
+
+
+@pytest.mark.parametrize("name", ["", "/sys/fs/cgroup/interlock/attempt-", "/etc\n", "/nowhere/{name}\n"])
+def test_a_cgroup_s_name_that_is_cut_short_or_another_s_is_not_believed(yard: Any, name: str) -> None:
+    files = AttemptFiles(yard.folder())
+    files.lock.write_text(name.format(name=cgroup.cgroup_name(files.folder)))
+    assert tree.recorded_cgroup(files) is None
+    assert not Tree(files, None).contained
+
+
+def unreadable(*_: object, **__: object) -> Any:
+    raise PermissionError(13, "Permission denied")
+
+
+async def test_a_hardened_proc_costs_a_longer_look_and_no_more(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only makes the look after a short life cheaper may be out of reach."""
+    taken = []
+
+    class Snapshot(tree.Snapshot):
+        def __init__(self, *, above: int = 0) -> None:
+            taken.append(above)
+            super().__init__(above=above)
+
+    monkeypatch.setattr(tree, "Snapshot", Snapshot)
+    monkeypatch.setattr(keeper.Charge, "hear", not_alone(keeper.Charge.hear))
+    runtime = CommandRuntime(cgroups=False)
+
+    async def one() -> None:
+        agent = await runtime.launch(yard.launch("exit 3"))
+        assert await agent.wait() == Ending(exit_status=3)
+        await agent.stop(0)
+
+    monkeypatch.setattr(tree, "_QUICK_SECONDS", 60)
+    await one()
+    assert len(taken) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(tree, "open", unreadable, raising=False)
+        await one()
+    with monkeypatch.context() as patched:
+        tree._many_pids.cache_clear()
+        patched.setattr(Path, "read_bytes", unreadable)
+        await one()
+    tree._many_pids.cache_clear()
+    assert len(taken) == 1
+    runtime.close()
+
+
+def not_alone(hear: Callable[..., None]) -> Callable[..., None]:
+    """The keeper's news, without its proof that nothing is left."""
+
+    def heard(charge: keeper.Charge, kind: int, words: tuple[Any, ...]) -> None:
+        hear(charge, kind, (words[0], False) if kind == keeper_program.ENDED else words)
+
+    return heard

@@ -11,7 +11,7 @@ import trio
 from yard import OWNER, SETTINGS
 
 from interlock.domain.errors import Conflict, NotFound, StaleClaim
-from interlock.domain.run import Route
+from interlock.domain.run import Route, Usage
 from interlock.domain.settings import Limits, Mode, Settings
 from interlock.domain.states import Reason, RunState, StopKind
 from interlock.domain.task import Task
@@ -186,3 +186,26 @@ async def test_the_time_is_that_of_the_transaction(service: Service) -> None:
             nursery.start_soon(service.submit, Task(title=str(n)))
     created = [run.created_ms for run in await service.find(Filter(limit=100))]
     assert created == sorted(created, reverse=True)
+
+
+async def test_what_an_attempt_used_is_kept_as_it_was_said_last(service: Service) -> None:
+    run = (await service.submit(Task(title="one"))).run
+    await service.dispatch(owner=OWNER)
+    claim = claim_of(await service.get(run))
+    for tokens in (10, 7):
+        await service.report_usage(claim, Usage(input_tokens=tokens))
+    (attempt,) = (await service.story(run)).attempts
+    assert attempt.usage == Usage(input_tokens=7)
+    await service.complete(claim)
+    with pytest.raises(StaleClaim):
+        await service.report_usage(claim, Usage(input_tokens=99))
+
+
+async def test_what_was_done_elsewhere_is_done(service: Service) -> None:
+    planned = await service.reconcile_batch("b", [("k", Task(title="one"))])
+    (run,) = await service.batch("b")
+    assert run == planned[0].run
+    closed = await service.close(run, message="merged by hand")
+    assert (closed.state, closed.message) == (RunState.COMPLETED, "merged by hand")
+    await service.repair_slots()
+    assert await service.store.read(lambda tx: tx.slot_faults()) == []

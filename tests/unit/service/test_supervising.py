@@ -369,3 +369,32 @@ def test_downtime_does_not_prolong_the_backoff_of_a_lost_run(yard: Yard) -> None
 def test_another_boot_is_no_step(yard: Yard) -> None:
     catch_up(yard)
     assert catch_up(yard, epoch=("another", 9_999_999)) == 0
+
+
+def test_a_clock_that_a_boot_set_back_takes_backoffs_along(yard: Yard) -> None:
+    """Which step it was nobody saw; that time does not run backwards tells enough."""
+    catch_up(yard)
+    lost = yard.claimed()
+    yard.end(lost, OutcomeKind.LOST)
+    yard.dispatch()
+    yard.end(claim_of(run_of(yard, lost)), OutcomeKind.LOST)
+    backoff = run_of(yard, lost).not_before_ms
+    assert backoff is not None
+    tried = yard.do(operating.agent_cannot_start, "a", "it is not there").retry_ms
+    yard.now -= 60 * MINUTE
+    assert catch_up(yard, epoch=("another", 0)) == -60 * MINUTE
+    assert run_of(yard, lost).not_before_ms == backoff - 60 * MINUTE
+    assert run_of(yard, lost).due_ms == backoff - 60 * MINUTE
+    assert yard.read(lambda tx: tx.healths())["a"].retry_ms == tried - 60 * MINUTE
+
+
+@pytest.mark.parametrize("boot", ["boot", "another"])
+def test_an_agent_that_went_before_the_clock_was_set_back_is_gone(yard: Yard, boot: str) -> None:
+    catch_up(yard)
+    offer = yard.offered()
+    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
+    yard.now -= 60 * MINUTE
+    catch_up(yard, epoch=(boot, 1000 - 60 * MINUTE))
+    yard.now += 5 * MINUTE
+    assert reap(yard) == [DueKind.EXTEND_OFFER]
+    assert yard.get(offer).offers == 0

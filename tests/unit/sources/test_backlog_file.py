@@ -10,9 +10,12 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
 from interlock.domain.errors import InterlockError, InvalidInput, NotFound, TooLarge
 from interlock.domain.task import Task
+from interlock.sources import file as file_module
+from interlock.sources import json_reader, yaml_reader
 from interlock.sources import text as text_module
 from interlock.sources.file import Backlog, BacklogFormat, parse_backlog, read_backlog, task_keys
 
@@ -379,3 +382,45 @@ def test_task_keys() -> None:
     one, two, same = Task(title="a", id="x"), Task(title="b"), Task(title="b", priority=3)
     hashed = f"hash:{two.content_hash()}"
     assert task_keys([one, two, same, two]) == ["id:x", hashed, f"{hashed}#2", f"{hashed}#3"]
+
+
+@pytest.mark.parametrize("format", ["yaml", "json"])
+def test_more_values_than_memory_should_hold_are_refused(format: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: A002
+    for module in (yaml_reader, json_reader):
+        monkeypatch.setattr(module, "MAX_NODES", 9)
+    assert len(tasks('["a", "b", "c"]', format)) == 3
+    with pytest.raises(TooLarge, match="more than") as caught:
+        tasks('[["a", "b", "c"], ["a", "b", "c"], ["d"]]', format)
+    assert "several files" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("format", ["yaml", "markdown"])
+def test_more_tasks_than_one_batch_takes_are_refused(format: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: A002
+    monkeypatch.setattr(file_module, "MAX_TASKS", 3)
+    text = "- [ ] {}\n" if format == "markdown" else "- task {}\n"
+    assert len(tasks("".join(text.format(number) for number in range(3)), format)) == 3
+    with pytest.raises(TooLarge, match="4 tasks, at most 3 fit"):
+        tasks("".join(text.format(number) for number in range(4)), format)
+
+
+@pytest.mark.parametrize("loader", ["in C", "in Python"])
+def test_an_escape_that_is_no_character_is_a_fault_of_the_file(loader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if loader == "in Python":
+        monkeypatch.setattr(yaml_reader, "_LOADER", yaml.SafeLoader)
+    (fault,) = faults('- "\\U00110000"\n')
+    assert "invalid Unicode character" in fault or "not YAML" in fault
+
+
+def test_a_number_too_long_for_a_number_is_to_be_quoted() -> None:
+    digits = "9" * 5000
+    (fault,) = faults(f'[{{"title": "t", "metadata": {{"n": {digits}}}}}]', "json")
+    assert "digits" in fault
+
+
+@pytest.mark.parametrize(
+    ("moment", "problem"),
+    [("1969-12-31T23:59Z", "lies before 1970"), ("[2026-07-01T09:00Z]", "text is expected"), ("' '", "is empty")],
+)
+def test_moments_that_are_none(moment: str, problem: str) -> None:
+    (fault,) = faults(f"- title: t\n  not_before: {moment}\n")
+    assert problem in fault

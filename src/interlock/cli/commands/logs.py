@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -173,30 +174,32 @@ async def _follow(il: Opened, story: Story, out: Output, *, attempt: int | None,
     tail: Tail | None = None
     fence: int | None = None
     waiting = False
-    while True:
-        if chosen is not None and chosen.fence != fence:
-            if tail is not None:
-                tail.copy(out)
-                tail.close()
-            if fence is not None:
-                warn(f"==> attempt {chosen.fence} <==")
-            fence, tail = chosen.fence, _tail(il, chosen, lines)
-            lines = None
-        # What is known of the attempt was read before its log: what it wrote until its end is in there.
-        any_ = tail is not None and tail.copy(out)
-        if not any_:
-            over = chosen is not None and chosen.ended_ms is not None
-            if story.run.terminal and (over or chosen is None):
-                _say_end(story)
-                return
-            if attempt is not None and over:
-                return
-            if not waiting and (tail is None or not tail.seen):
-                warn(f"{run_words(story.run)} is {shown_state(story.run)} and has written nothing yet; waiting.")
-                waiting = True
-            await trio.sleep(LOOK_SECONDS)
-        story = await il.service.story(number)
-        chosen = _following(story, fence, attempt)
+    with ExitStack() as opened:
+        while True:
+            if chosen is not None and chosen.fence != fence:
+                if tail is not None:
+                    tail.copy(out)
+                if fence is not None:
+                    warn(f"==> attempt {chosen.fence} <==")
+                fence, tail = chosen.fence, _tail(il, chosen, lines)
+                if tail is not None:
+                    opened.callback(tail.close)
+                lines = None
+            # What is known of the attempt was read before its log: what it wrote until its end is in there.
+            any_ = tail is not None and tail.copy(out)
+            if not any_:
+                over = chosen is not None and chosen.ended_ms is not None
+                if story.run.terminal and (over or chosen is None):
+                    _say_end(story)
+                    return
+                if attempt is not None and over:
+                    return
+                if not waiting and (tail is None or not tail.seen):
+                    warn(f"{run_words(story.run)} is {shown_state(story.run)} and has written nothing yet; waiting.")
+                    waiting = True
+                await trio.sleep(LOOK_SECONDS)
+            story = await il.service.story(number)
+            chosen = _following(story, fence, attempt)
 
 
 def _following(story: Story, fence: int | None, only: int | None) -> Attempt | None:

@@ -72,7 +72,7 @@ def cancel(
         stopping = sum(not run.terminal for run in done)
         words = f"{count(len(done) - stopping, 'run')} cancelled"
         if stopping:
-            words += f", {count(stopping, 'more')} once {'its agent is' if stopping == 1 else 'their agents are'} gone"
+            words += f", {stopping} more once {'its agent is' if stopping == 1 else 'their agents are'} gone"
         say(f"{words}.")
         return 0
 

@@ -303,6 +303,9 @@ ON CONFLICT (holder) DO UPDATE SET agent = excluded.agent, types = excluded.type
 -- name: pullers_since
 SELECT holder, agent, types, role FROM pullers WHERE seen_ms >= ?;
 
+-- name: shift_pullers
+UPDATE pullers SET seen_ms = seen_ms + ?;
+
 -- name: drop_pullers
 DELETE FROM pullers WHERE seen_ms < ?;
 

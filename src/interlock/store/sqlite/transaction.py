@@ -455,6 +455,9 @@ class SqliteTx:
             for holder, agent, types, role in self._all("pullers_since", seen_ms)
         ]
 
+    def shift_pullers(self, by_ms: int) -> None:
+        self._do("shift_pullers", by_ms)
+
     def drop_pullers(self, seen_before_ms: int) -> None:
         self._do("drop_pullers", seen_before_ms)
 

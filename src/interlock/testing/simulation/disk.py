@@ -25,6 +25,8 @@ T = TypeVar("T")
 CHECKPOINT_EVERY = 1000
 NO_LIMIT = 1_073_741_823
 SPARE_PAGES = 2
+SPINNING = 20_000
+MOMENT_SECONDS = 10.0
 
 
 class Client:
@@ -60,13 +62,20 @@ class Ears:
 
 
 class Disk:
-    """The one database. ``committed`` is called after every commit, with the client that made it."""
+    """The one database. ``committed`` is called after every commit, with the client that made it; ``spins`` when it is asked
+    more often within moments than anybody has reason to.
+    """
 
-    def __init__(self, folder: Path, chance: Random, committed: Callable[[Client], None]) -> None:
+    def __init__(
+        self, folder: Path, chance: Random, committed: Callable[[Client], None], spins: Callable[[], None]
+    ) -> None:
         self.folder = folder
         self.store = SqliteStore(folder, create=True, inline=True)
         self._chance = chance
         self._committed = committed
+        self._spins = spins
+        self._moment = 0.0
+        self._asked = 0
         self._writer: sqlite3.Connection = self.store.write_now(lambda tx: tx.connection)
         self._commits = 0
         self.clients: list[Client] = []
@@ -94,6 +103,7 @@ class Disk:
 
     def commit(self, client: Client, work: Callable[[SqliteTx], T]) -> T:
         """One transaction."""
+        self._count()
         fails_late = self.outages and self._chance.random() < 0.5
         if self.outages and not fails_late:
             raise Unavailable("the database is busy: another program holds it")
@@ -132,7 +142,16 @@ class Disk:
         self._look()
         return self.store.peek(work)
 
+    def _count(self) -> None:
+        now = trio.current_time()
+        if now - self._moment > MOMENT_SECONDS:
+            self._moment, self._asked = now, 0
+        self._asked += 1
+        if self._asked == SPINNING:
+            self._spins()
+
     def _look(self) -> None:
+        self._count()
         if self.blind:
             raise Unavailable("reading or writing the database failed")
 

@@ -51,7 +51,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     broken_agents: float = 3.0
     low_memory: float = 2.0
     mischief: float = 0.3
-    meddling: float = 0.12
+    meddling: float = 0.2
     steering: float = 8.0
 
     @classmethod
@@ -226,7 +226,8 @@ def _meddling(names: list[tuple[int, Job]], chance: Random, share: float, mean_m
         kind = chance.choice(_MEDDLING)
         # Close enough to its life that it comes while it is queued, about to start, at work, or just over.
         at_ms = arrived_ms + int(chance.choice((0.01, 0.3, 1.0, 3.0)) * mean_ms * chance.random())
-        deeds.append(Deed(at_ms=at_ms, kind=kind, job=job.name, number=chance.choice((-5, 1, 10))))
+        at_work = kind is not DeedKind.RETRY and chance.random() < 0.5
+        deeds.append(Deed(at_ms=at_ms, kind=kind, job=job.name, at_work=at_work, number=chance.choice((-5, 1, 10))))
         if kind is DeedKind.HOLD:
             deeds.append(Deed(at_ms=at_ms + chance.randrange(1, 2 * mean_ms), kind=DeedKind.UNHOLD, job=job.name))
     return deeds

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 import trio
@@ -18,42 +20,68 @@ from interlock.service import Service
 from interlock.service.waiting import Surroundings
 from interlock.testing.simulation.chances import chance_of
 from interlock.testing.simulation.disk import Client, ClientStore
-from interlock.testing.simulation.machine import FreshClock
+from interlock.testing.simulation.machine import FreshClock, SimulatedClock
 from interlock.testing.simulation.scenario import Arrival, Deed, DeedKind, Job
 from interlock.testing.simulation.watching import Tracked
 from interlock.testing.simulation.words import of_deed
 from interlock.testing.simulation.world import World
 
-AGAIN_SECONDS = 7.0
+T = TypeVar("T")
+
+AGAIN_SECONDS = (7.0, 60.0)
+"""Who was told that the store cannot serve comes again after so long; later and later, up to so long."""
+GLANCE_SECONDS = 5.0
+PATIENCE_SECONDS = 1800.0
+"""How long somebody waits for a run to begin, to do something to it then."""
 _MUST = frozenset({DeedKind.RESUME, DeedKind.UNHOLD, DeedKind.ROUTE})
 """What somebody comes back for when the store did not take it."""
 _ENDINGS = {DeedKind.DRAIN: Ending.DRAIN, DeedKind.STOP: Ending.KILL, DeedKind.DETACH: Ending.DETACH}
 
 
+async def _until_served(act: Callable[[], Awaitable[T]]) -> T:
+    """Again and again until the store takes it. What Interlock refuses is raised."""
+    pause, longest = AGAIN_SECONDS
+    while True:
+        try:
+            return await act()
+        except Unavailable:
+            await trio.sleep(pause)
+            pause = min(2 * pause, longest)
+
+
 class People(Client):
-    """All of them: one process beside the dispatchers, which nobody kills."""
+    """All of them, beside the dispatchers, and killed by nobody."""
 
     def __init__(self, world: World) -> None:
         super().__init__("people")
         self._world = world
         self._clock = FreshClock(world.machine)
-        rng = chance_of(world.scenario.seed, "people")
-        self.service = Service(ClientStore(world.disk, self), self._clock, world.scenario.settings, rng=rng)
+        self._store = ClientStore(world.disk, self)
+        self._chance = chance_of(world.scenario.seed, "people")
+        self._server: tuple[str, Service] | None = None
         self.runs: dict[str, int] = {}
         self.accepted: set[int] = set()
         self.deeds: Counter[str] = Counter()
 
+    @property
+    def api(self) -> Service:
+        """The service of a server, which is as old as the machine is up."""
+        boot_id = self._world.machine.boot_id
+        if self._server is None or self._server[0] != boot_id:
+            clock = SimulatedClock(self._world.machine)
+            service = Service(self._store, clock, self._world.scenario.settings, rng=self._chance)
+            self._server = boot_id, service
+        return self._server[1]
+
+    @property
+    def service(self) -> Service:
+        """A service as a command has one: as new as its process."""
+        return Service(self._store, self._clock, self._world.scenario.settings, rng=self._chance)
+
     async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
         """Again and again until the store takes it; what Interlock refuses is no matter."""
-        while True:
-            try:
-                await act()
-            except Unavailable:
-                await trio.sleep(AGAIN_SECONDS)
-            except InterlockError:
-                return
-            else:
-                return
+        with suppress(InterlockError):
+            await _until_served(act)
 
     async def prepare(self) -> None:
         """What is there before anything begins."""
@@ -63,13 +91,7 @@ class People(Client):
     async def submit(self, arrival: Arrival) -> None:
         """Hand in tasks until they are accepted."""
         tasks = [self._task(job) for job in arrival.jobs]
-        while True:
-            try:
-                accepted = await self.service.submit_all(tasks)
-            except Unavailable:
-                await trio.sleep(AGAIN_SECONDS)
-            else:
-                break
+        accepted = await _until_served(lambda: self.service.submit_all(tasks))
         for job, submitted in zip(arrival.jobs, accepted, strict=True):
             self.runs[job.name] = submitted.run.number
             self.accepted.add(submitted.run.number)
@@ -90,6 +112,8 @@ class People(Client):
     async def do(self, deed: Deed) -> None:
         """Do something; what Interlock refuses is no matter."""
         self.deeds[deed.kind] += 1
+        if deed.at_work:
+            await self._until_at_work(deed)
         number = self.runs.get(deed.job or "")
         if deed.job is not None and number is None:
             return
@@ -101,6 +125,15 @@ class People(Client):
             await self._do(deed, number or 0)
         except InterlockError as error:
             self._world.watcher.tell(f"  refused: {error.message}")
+
+    async def _until_at_work(self, deed: Deed) -> None:
+        number = self.runs.get(deed.job or "")
+        if number is None:
+            return
+        with trio.move_on_after(PATIENCE_SECONDS):
+            await self._world.watcher.until_at_work(number)
+            # Who looks sees it a little later.
+            await trio.sleep(self._chance.choice((0.0, 1.0, GLANCE_SECONDS)))
 
     async def _do(self, deed: Deed, number: int) -> None:
         service = self.service
@@ -133,6 +166,10 @@ class People(Client):
                 await self.prune(deed.ms)
             case DeedKind.DRAIN | DeedKind.STOP | DeedKind.DETACH:
                 self._world.end_dispatcher(deed.who, _ENDINGS[deed.kind], deed.ms)
+
+    async def keep_clean(self, older_than_ms: int) -> None:
+        """:meth:`prune`, when the store takes it."""
+        await self._insist(lambda: self.prune(older_than_ms))
 
     async def prune(self, older_than_ms: int) -> None:
         """Delete runs that ended long ago, with what they left."""

@@ -134,7 +134,7 @@ class _Play:
     async def _janitor(self) -> None:
         while True:
             await trio.sleep(JANITOR_SECONDS)
-            await self._people.prune(int(JANITOR_SECONDS * 1000))
+            await self._people.keep_clean(int(JANITOR_SECONDS * 1000))
 
     # the end
 

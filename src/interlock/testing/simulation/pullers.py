@@ -9,6 +9,7 @@ import trio
 from interlock.domain.errors import InterlockError, StaleClaim, Unavailable
 from interlock.domain.run import Claim
 from interlock.domain.states import HELD_BY_AGENT
+from interlock.service import Service
 from interlock.testing.simulation.chances import chance_of
 from interlock.testing.simulation.people import People
 from interlock.testing.simulation.scenario import Conduct, Plan
@@ -27,13 +28,17 @@ class Puller:
         self.holder = f"remote-{number}"
         self._agent = agent
         self._world = world
-        self._service = people.service
+        self._people = people
         self._chance = chance_of(world.scenario.seed, self.holder)
         self._requests = 0
         self._sure_until = 0.0
         leases = world.scenario.settings.leases
         self._lease_seconds = leases.remote_ms / 1000
         self._lapse_seconds = (leases.remote_ms + leases.grace_ms) / 1000
+
+    @property
+    def _service(self) -> Service:
+        return self._people.api
 
     async def work(self) -> None:
         """Round after round."""
@@ -43,11 +48,14 @@ class Puller:
                 claim = await self._come_for_work()
                 if claim is not None:
                     await self._serve(claim, self._world.plan_of(claim.run, claim.fence))
+            except Unavailable:
+                continue
             except InterlockError as error:
                 self._world.watcher.tell(f"{self.holder} is refused: {error.message}")
 
     async def _come_for_work(self) -> Claim | None:
         offers = await self._service.offers(holder=self.holder, agent=self._agent)
+        self._world.watcher.came_ms = self._world.machine.elapsed_ms()
         if not offers:
             return None
         offer = offers[self._chance.randrange(min(3, len(offers)))]
@@ -93,13 +101,22 @@ class Puller:
 
     async def _heartbeat(self, claim: Claim) -> bool:
         while True:
+            was_live = self._is_live(claim)
             try:
-                return (await self._service.renew(claim)).go_on
+                beat = await self._service.renew(claim)
             except Unavailable:
                 await trio.sleep(AGAIN_SECONDS)
+                continue
             except StaleClaim:
                 self._check_lease(claim)
                 raise
+            self._check_live(claim, was_live=was_live)
+            return beat.go_on
+
+    def _check_live(self, claim: Claim, *, was_live: bool) -> None:
+        if not was_live:
+            what = f"{self.holder} was heard under fence {claim.fence}, which was not the live claim any more"
+            self._world.broken("stale_claims_change_nothing", what, claim.run)
 
     def _check_lease(self, claim: Claim) -> None:
         """Nobody but its holder ends a claim within its lease, whatever the clocks do."""
@@ -112,6 +129,8 @@ class Puller:
         if plan.ms % 2:
             await self._heartbeat(claim)
         await trio.sleep(3 * self._lapse_seconds)
+        if plan.ms % 3:
+            await self._heartbeat(claim)
         await self._end(claim, lambda: self._say(claim, Conduct.DONE))
 
     async def _say(self, claim: Claim, conduct: Conduct) -> object:
@@ -145,9 +164,7 @@ class Puller:
                     self._world.broken("a_live_claim_is_heard", what, claim.run)
                 self._check_lease(claim)
                 raise
-            if not was_live:
-                what = f"{self.holder} ended it under fence {claim.fence}, which was not the live claim any more"
-                self._world.broken("stale_claims_change_nothing", what, claim.run)
+            self._check_live(claim, was_live=was_live)
             return
 
     def _is_live(self, claim: Claim) -> bool:

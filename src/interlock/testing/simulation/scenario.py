@@ -138,13 +138,15 @@ class DeedKind(StrEnum):
 class Deed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="deed"):
     """Something that a person does.
 
-    ``job``: the name of the task whose newest run it is done to. ``number``: a priority, or the new total limit. ``ms``: how long
+    ``job``: the name of the task whose newest run it is done to; ``at_work``: not before its agent works.
+    ``number``: a priority, or the new total limit. ``ms``: how long
     a dispatcher stays away after it was ended; for ``prune`` how old a run has to be.
     """
 
     at_ms: int
     kind: DeedKind
     job: str | None = None
+    at_work: bool = False
     number: int = 0
     who: int = 0
     ms: int = 0

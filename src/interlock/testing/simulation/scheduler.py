@@ -7,7 +7,8 @@ Three things that trio does not offer are needed, and all three are here.
 * Tasks of a process that is stopped (SIGSTOP) do not run, while their timers go on to expire: what becomes runnable of
   it is kept aside until it is woken. Which process a task belongs to is in its context (:data:`PROCESS`), which tasks inherit
   from whoever starts them.
-* Scheduling does not depend on what else is loaded: pytest-trio makes trio sort its batches once Hypothesis is there.
+* Scheduling does not depend on what else is loaded: pytest-trio makes trio sort its batches once Hypothesis is there. Nor
+  on signals that the process is sent: the task with which trio hears of them takes no part in the draw.
 
 Known to work with trio 0.30 to 0.35; :class:`SchedulerUnknown` is raised where these parts are not found.
 """
@@ -42,9 +43,12 @@ PROCESS: ContextVar[Stoppable | None] = ContextVar("interlock_simulated_process"
 class _Queue(deque[trio.lowlevel.Task]):
     """Trio's queue of runnable tasks, in an order of ours."""
 
-    def __init__(self, tasks: Iterable[trio.lowlevel.Task], chance: Random) -> None:
+    def __init__(
+        self, tasks: Iterable[trio.lowlevel.Task], chance: Random, apart: frozenset[trio.lowlevel.Task] = frozenset()
+    ) -> None:
         super().__init__(tasks)
         self._chance = chance
+        self._apart = apart
 
     def append(self, task: trio.lowlevel.Task, /) -> None:
         process = task.context.get(PROCESS)
@@ -56,8 +60,12 @@ class _Queue(deque[trio.lowlevel.Task]):
     def __iter__(self) -> Iterator[trio.lowlevel.Task]:
         tasks = list(super().__iter__())
         if len(tasks) > 1:
+            apart = [task for task in tasks if task in self._apart]
+            if apart:
+                tasks = [task for task in tasks if task not in self._apart]
             tasks.sort(key=_age)
             self._chance.shuffle(tasks)
+            tasks += apart
         return iter(tasks)
 
 
@@ -96,7 +104,12 @@ def take_over(chance: Random) -> None:
     runner = getattr(_internals().get("GLOBAL_RUN_CONTEXT"), "runner", None)
     if not isinstance(getattr(runner, "runq", None), deque):
         raise SchedulerUnknown(f"the scheduler of trio {trio.__version__} is not known here")
-    cast("Any", runner).runq = _Queue(cast("Any", runner).runq, chance)
+    hearing = cast("Any", runner).entry_queue.task.__code__
+    system = [task for nursery in cast("Any", runner).init_task.child_nurseries for task in nursery.child_tasks]
+    apart = frozenset(task for task in system if task.coro.cr_code is hearing)
+    if not apart:
+        raise SchedulerUnknown(f"where trio {trio.__version__} hears of signals is not known here")
+    cast("Any", runner).runq = _Queue(cast("Any", runner).runq, chance, apart)
 
 
 def stop_tasks(process: Stoppable) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from interlock.domain.errors import IllegalTransition
 from interlock.domain.places import DATABASE
 from interlock.domain.settings import Mode, Settings
@@ -34,7 +36,7 @@ SLACK_MS = 20_000
 class Tracked:
     """A run as the event log tells it."""
 
-    __slots__ = ("agent", "claimed", "fence", "job", "keys", "number", "remote", "state", "stop", "stop_at")
+    __slots__ = ("agent", "claimed", "fence", "job", "keys", "number", "offered", "remote", "state", "stop", "stop_at")
 
     def __init__(self, number: int, job: Job) -> None:
         self.number = number
@@ -47,6 +49,7 @@ class Tracked:
         self.stop: StopKind | None = None
         self.stop_at = 0
         self.claimed = 0
+        self.offered = 0
 
 
 class Watcher:
@@ -78,6 +81,9 @@ class Watcher:
         self.ends: Counter[str] = Counter()
         self.recent: deque[str] = deque(maxlen=MEMORY)
         self.last_event_ms = 0
+        self._awaited: dict[int, trio.Event] = {}
+        self.came_ms = -1
+        """When an agent from outside last asked for offers."""
         self.checks = 0
 
     @property
@@ -97,6 +103,12 @@ class Watcher:
         return tuple(
             Scene(job=run.job.name, fence=max(1, run.fence), since_ms=run.claimed) for _, run in sorted(active.items())
         )
+
+    async def until_at_work(self, number: int) -> None:
+        """Return once a run is held by an agent, or has ended."""
+        run = self.runs.get(number)
+        if run is not None and run.state not in HELD_BY_AGENT and run.state not in TERMINAL:
+            await self._awaited.setdefault(number, trio.Event()).wait()
 
     def look(self, settings: Settings) -> None:
         """Read what was committed, by a process that goes by ``settings``."""
@@ -210,10 +222,19 @@ class Watcher:
         elif run.keys:
             self.used.subtract(run.keys)
             run.keys = ()
+        if to is RunState.DISPATCHED:
+            self._offered(run, event)
         if to is RunState.BLOCKED:
             self._asked(run)
         if to in TERMINAL:
             self._ended(run, reason, message)
+        if (to in HELD_BY_AGENT or to in TERMINAL) and (awaited := self._awaited.pop(run.number, None)) is not None:
+            awaited.set()
+
+    def _offered(self, run: Tracked, event: RunEvent) -> None:
+        if event is RunEvent.REDISPATCH and self.came_ms < run.offered:
+            self._broken("offers_wait_for_agents", "an offer was used up although no agent has come since", run.number)
+        run.offered = self.last_event_ms
 
     def _ended(self, run: Tracked, reason: str | None, message: str | None) -> None:
         self.ends[run.state] += 1

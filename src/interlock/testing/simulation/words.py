@@ -37,6 +37,7 @@ def of_fault(fault: Fault) -> str:
 def of_deed(deed: Deed, whom: str) -> str:
     """A deed; ``whom``: what it is done to."""
     route = "" if deed.route is None else f"at most {deed.route.max_concurrent} of '{deed.route.workflow_type}'"
+    whom += ", once it is at work" * deed.at_work
     return {
         DeedKind.PRIORITY: f"somebody sets the priority of {whom} to {deed.number}",
         DeedKind.PAUSE: "somebody pauses dispatching",

@@ -43,7 +43,7 @@ class World:
         self.failure: Failure | None = None
         self.scope = trio.CancelScope()
         self.machine = Machine(self.broken)
-        self.disk = Disk(folder, chance_of(scenario.seed, "disk"), self._committed)
+        self.disk = Disk(folder, chance_of(scenario.seed, "disk"), self._committed, self._spins)
         jobs = {job.name: job for entry in scenario.entries if isinstance(entry, Arrival) for job in entry.jobs}
         self.watcher = Watcher(folder, self.machine, jobs, self.broken, asked=asked, log=log)
         self.processes: dict[int, DispatcherProcess] = {}
@@ -92,6 +92,9 @@ class World:
 
     def _committed(self, client: Client) -> None:
         self.watcher.look(client.settings if isinstance(client, DispatcherProcess) else self.settings)
+
+    def _spins(self) -> None:
+        self.broken("nothing_spins", "the database is asked thousands of times within seconds")
 
     def plan_of(self, number: int, fence: int) -> Plan:
         """How the agent of an attempt behaves."""
