@@ -392,7 +392,7 @@ def test_a_clock_that_a_boot_set_back_takes_backoffs_along(yard: Yard) -> None:
 def test_an_agent_that_went_before_the_clock_was_set_back_is_gone(yard: Yard, boot: str) -> None:
     catch_up(yard)
     offer = yard.offered()
-    yard.do(lambda tx, ctx: tx.put_puller("h", None, (), ctx.now_ms))
+    yard.do(lambda tx, ctx: tx.put_puller(Puller(holder="h"), ctx.now_ms))
     yard.now -= 60 * MINUTE
     catch_up(yard, epoch=(boot, 1000 - 60 * MINUTE))
     yard.now += 5 * MINUTE
