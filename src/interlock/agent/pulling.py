@@ -13,10 +13,11 @@ import trio
 
 from interlock.agent.spool import Asked, Spool, Ticket
 from interlock.agent.work import Around, Happening, Work
-from interlock.client import Held, calls
+from interlock.client import Request, calls
 from interlock.client.calls import new_id
 from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import InterlockError, InvalidInput, StaleClaim
+from interlock.wire import Claimed
 
 WAIT_SECONDS = 30.0
 SHORTEST_ROUND_SECONDS = 1.0
@@ -173,27 +174,15 @@ class PullingAgent:
 
     async def _ask(self, ticket: Ticket) -> Ticket:
         """Until a claim is made: its ticket. Raises OSError when it cannot be written down; the run is given back then."""
-        asked = ticket.asked
         try:
             while True:
                 began = trio.current_time()
                 try:
-                    claimed = await self._around.link.send(
-                        calls.claim_next(
-                            asked.agent_session,
-                            agent_id=asked.agent_id,
-                            role=asked.role,
-                            types=asked.types,
-                            lease_seconds=self._around.lease_seconds,
-                            wait=WAIT_SECONDS,
-                            request_id=asked.request_id,
-                        )
-                    )
+                    claimed = await self._around.link.send(self._request(ticket.asked, wait=WAIT_SECONDS))
                 except StaleClaim:
                     # What an earlier agent asked was answered, and is over.
                     ticket.remove()
                     ticket = self._new_ticket()
-                    asked = ticket.asked
                     continue
                 if claimed is not None:
                     crashpoint("agent.claimed")
@@ -204,15 +193,24 @@ class PullingAgent:
             if ticket.taken is None:
                 await self._withdraw(ticket)
 
+    def _request(self, asked: Asked, *, wait: float) -> Request[Claimed | None]:
+        return calls.claim_next(
+            asked.agent_session,
+            agent_id=asked.agent_id,
+            role=asked.role,
+            types=asked.types,
+            lease_seconds=self._around.lease_seconds,
+            wait=wait,
+            request_id=asked.request_id,
+        )
+
     async def _withdraw(self, ticket: Ticket) -> None:
         """A question is not waited for any longer: should it have been answered meanwhile, that claim is given back."""
-        session = ticket.asked.agent_session
+        # Asked once more without a wait, it has one answer: the claim that was made, one that is made now, or none.
         with trio.CancelScope(shield=True), trio.move_on_after(SETTLE_SECONDS), suppress(InterlockError):
-            found = await self._around.link.send(calls.list_runs(status=["claimed"], limit=1000))
-            for run in found.runs:
-                if run.agent_session == session and run.id not in self._works:
-                    held = Held(run=run.id, agent_session=session, fence=run.fence)
-                    await self._around.link.send(calls.release(held, "the agent ends"))
+            claimed = await self._around.link.send(self._request(ticket.asked, wait=0))
+            if claimed is not None:
+                await self._around.link.send(calls.release(claimed, "the agent ends"))
             ticket.remove()
         ticket.close()
 

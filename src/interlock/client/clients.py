@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import wraps
 from random import Random
 from types import TracebackType
@@ -101,6 +101,21 @@ def _sent(request: Request[Any]) -> dict[str, Any]:
     }
 
 
+class _Body(httpx.AsyncByteStream):
+    """A body in one piece. httpx's own is an async generator, of which trio complains when a request is cancelled."""
+
+    def __init__(self, body: bytes) -> None:
+        self._left = [body]
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()
+
+
 class AsyncClient(_Connected):
     """Interlock over HTTP, under trio or asyncio. ``async with AsyncClient() as client: await client.get_run(12)``."""
 
@@ -132,7 +147,7 @@ class AsyncClient(_Connected):
         trying = self._trying(request, anyio.current_time())
         while True:
             try:
-                response = await self._http.request(request.method, request.path, **_sent(request))
+                response = await self._http.send(self._build(request))
             except httpx.TransportError as error:
                 again = trying.failed(error, anyio.current_time())
             else:
@@ -141,6 +156,12 @@ class AsyncClient(_Connected):
                     return said
                 again = said
             await anyio.sleep(again.seconds)
+
+    def _build(self, request: Request[Any]) -> httpx.Request:
+        built = self._http.build_request(request.method, request.path, **_sent(request))
+        if request.body is not None:
+            built.stream = _Body(request.body)
+        return built
 
     list_runs = _asynchronously(calls.list_runs)
     submit = _asynchronously(calls.submit)
