@@ -120,6 +120,7 @@ def test_an_agent_that_is_killed_loses_nothing(site: Any, point: str) -> None:
     assert first.returncode == -signal.SIGKILL
     assert len(spool(site)) == 1
     second = site.start("agent", "--exec", "echo did >> did; echo out")
+    assert "Pulling from" in second.stdout.readline()
     site.until(lambda: site.states() == ["completed"], "the next one sees to it")
     site.until(lambda: len(site.did()) == 1, "it was done once")
     second.send_signal(signal.SIGINT)
@@ -208,8 +209,9 @@ def test_ctrl_c_once_finishes_twice_gives_back_thrice_leaves(site: Any) -> None:
     assert agent.wait(90) == 0
     assert len(spool(site)) == 1
     site.write("go", "")
-    assert site.interlock("agent", "--exec", stubborn, "--runs", "1").returncode == 0 or True
-    site.until(lambda: site.states() == ["completed"] * 2, "the next one reports it")
+    assert site.interlock("agent", "--exec", stubborn, "--runs", "1").returncode == 0
+    assert site.states() == ["completed"] * 2
+    assert site.did() == ["1", "2", "again"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullingAgent:
-    """Up to ``parallel`` claims at once. ``runs``: it ends by itself after so many; None: never."""
+    """Up to ``parallel`` claims at once. ``runs``: it ends by itself after so many, those that it takes up
+    from an earlier one included; None: never.
+    """
 
     def __init__(
         self,
@@ -107,6 +109,7 @@ class PullingAgent:
     def _sort(self, ticket: Ticket, nursery: trio.Nursery) -> None:
         """Of what an earlier agent left: a claim is taken up, a question is asked again by one who would ask the same."""
         if ticket.taken is not None:
+            self._counted()
             work = Work(self._around, ticket)
             self._works[work.taken.run] = work
             nursery.start_soon(self._take_up, work, ticket)

@@ -9,6 +9,9 @@ import click
 from interlock.cli.options import milliseconds
 from interlock.cli.session import Session, pass_session, run_async
 
+LONGEST_LEASE_MS = 24 * 3600 * 1000
+"""What a server takes."""
+
 
 @click.command()
 @click.option("--exec", "command", metavar="CMD", required=True, help="The command that does the work.")
@@ -99,6 +102,8 @@ def agent(
     """
     from interlock.cli.pulling import Pulling  # noqa: PLC0415
 
+    if lease_ms is not None and lease_ms > LONGEST_LEASE_MS:
+        raise click.BadParameter("it lies between 1 ms and a day.", param_hint="--lease")
     if not command.strip():
         raise click.BadParameter("there is no command in it.", param_hint="--exec")
     return run_async(
