@@ -245,13 +245,17 @@ def test_the_examples_work(site: Any, example: str) -> None:
     process = subprocess.Popen(
         [*runner, str(EXAMPLES / example)],
         cwd=site.folder,
-        env=site.env | {"INTERLOCK_URL": str(where), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env=site.env | {"INTERLOCK_URL": str(where)},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
-    site.started.append(process)
-    site.until(lambda: site.states() == ["completed"], "it is done")
-    assert "say hello" in site.interlock("logs", "1").stdout
-    assert process.poll() is None, "it waits for the next one"
+    try:
+        site.until(lambda: site.states() == ["completed"], "it is done")
+        assert "say hello" in site.interlock("logs", "1").stdout
+        assert process.poll() is None, "it waits for the next one"
+    finally:
+        # As Ctrl-C in its terminal would.
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(90)
