@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -306,6 +306,15 @@ class AppHost:
     def locate(self, data: Path | None) -> Path:
         """The data folder that :meth:`open` would use."""
         return locate(data)
+
+    @contextmanager
+    def command_runtime(self) -> Iterator[CommandRuntime]:
+        """What runs agents that are commands, without a data folder."""
+        runtime = CommandRuntime(soft_fd_limit=raise_fd_limit())
+        try:
+            yield runtime
+        finally:
+            runtime.close()
 
     def check_config(self, path: Path) -> tuple[Settings, tuple[str, ...]]:
         """Settings of a configuration file, and what in it has no effect yet."""

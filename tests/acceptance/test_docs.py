@@ -51,7 +51,9 @@ def _wait_for_daemon(folder: Path, daemon: subprocess.Popen[bytes]) -> None:
     pytest.fail("the daemon did not come up")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/how-to/testing.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/tutorial.md", "docs/how-to/testing.md", "docs/how-to/agents-that-pull.md"]
+)
 def test_what_the_page_says_works(page: str, tmp_path: Path) -> None:
     daemon: subprocess.Popen[bytes] | None = None
     (tmp_path / "README.md").write_text("seven words are in this small file\n")

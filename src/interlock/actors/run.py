@@ -20,7 +20,7 @@ from interlock.actors.supervision import persist
 from interlock.actors.words import load_result, read_tail
 from interlock.decide.outcome import Outcome, OutcomeKind, decide
 from interlock.decide.routing import route_for
-from interlock.domain.attempt_files import AttemptFiles
+from interlock.domain.attempt_files import AttemptFiles, attempt_variables
 from interlock.domain.crashpoints import crashpoint
 from interlock.domain.errors import StaleClaim
 from interlock.domain.run import Attempt, Claim, ProcessIdentity, Run, Stop
@@ -199,12 +199,7 @@ class RunActor:
         return {
             **self.around.environment,
             **self.agent.env,
-            "INTERLOCK_RUN_ID": self.run.id,
-            "INTERLOCK_RUN_NUMBER": str(self.run.number),
-            "INTERLOCK_ATTEMPT": str(self.run.fence),
-            "INTERLOCK_FENCE": str(self.run.fence),
-            "INTERLOCK_PROMPT_FILE": str(files.prompt),
-            "INTERLOCK_RESULT_FILE": str(files.result),
+            **attempt_variables(files, number=self.run.number, run_id=self.run.id, fence=self.run.fence),
             "INTERLOCK_DATA": str(self.around.data),
             "INTERLOCK_DB": str(self.around.data / "interlock.db"),
         }

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import msgspec
 import trio
 
-from interlock.api import wire
+from interlock import wire
 from interlock.decide.outcome import Outcome, OutcomeKind
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.errors import AlreadyClaimed, Conflict, InvalidInput, NotFound, StaleClaim, Unavailable

@@ -1,4 +1,4 @@
-"""The doors: every path of the API. What a handler takes and gives is in :mod:`interlock.api.wire`; what it does, in the desk."""
+"""The doors: every path of the API. What a handler takes and gives is in :mod:`interlock.wire`; what it does, in the desk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from litestar.datastructures import State
 from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
 from litestar.response import Stream
 
-from interlock.api import wire
+from interlock import wire
 from interlock.domain.errors import InvalidInput
 from interlock.domain.puller import Puller
 from interlock.domain.states import RunState

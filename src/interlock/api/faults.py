@@ -9,8 +9,8 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
-from interlock.api.wire import Envelope, Fault
 from interlock.domain.errors import InterlockError
+from interlock.wire import Envelope, Fault
 
 log = logging.getLogger("interlock")
 

@@ -31,6 +31,7 @@ from interlock.api.guard import Guard
 from interlock.api.lobby import Lobby
 from interlock.api.meter import Meter
 from interlock.domain.errors import Conflict, InterlockError, InvalidInput
+from interlock.domain.places import API_SOCKET
 from interlock.domain.token import Token
 
 T = TypeVar("T")
@@ -38,7 +39,6 @@ log = logging.getLogger("interlock")
 PORT = 7420
 BODY_LIMIT = 4 * 1024 * 1024
 BACKLOG = 2048
-SOCKET_NAME = "api.sock"
 _END_SECONDS = 5.0
 _PATH_LIMIT = 107
 
@@ -166,7 +166,7 @@ class Gateway:
             shown = f"[{host}]" if ":" in host else host
             self.addresses.append(f"http://{shown}:{port}")
         if self._listen.folder is not None:
-            path = self._listen.folder / SOCKET_NAME
+            path = self._listen.folder / API_SOCKET
             sockets.append(opened.enter_context(_unix(path)))
             opened.callback(_remove, path)
             self.addresses.append(str(path))

@@ -22,7 +22,8 @@ ENDINGS = frozenset({"complete", "close", "fail", "reject", "time_out", "cancel"
 KEPT_TITLES = 10_000
 
 
-def _print(said: Sequence[Said]) -> None:
+def print_said(said: Sequence[Said]) -> None:
+    """Onto standard output; whoever read there may be gone."""
     if sys.stdout is None:
         return
     try:
@@ -72,7 +73,7 @@ class Daemon:
         self.alone = alone
         self.serves = serves
         self.listen = listen
-        self.speaker = Speaker(_print)
+        self.speaker = Speaker(print_said)
         self._titles: dict[int, str] = {}
         self._started: dict[int, int] = {}
         self._signals = 0

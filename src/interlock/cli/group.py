@@ -38,6 +38,7 @@ COMMANDS: dict[str, Entry] = {
     "set": Entry("commands.operate", "set_run", RUNS, "Change the priority of a run."),
     "answer": Entry("commands.operate", "answer", RUNS, "Answer the question of a blocked run."),
     "up": Entry("commands.up", "up", DISPATCHER, "Start the dispatcher, here in the foreground."),
+    "agent": Entry("commands.agent", "agent", DISPATCHER, "Pull runs from a dispatcher, and run a command for each."),
     "stop": Entry("commands.stop", "stop", DISPATCHER, "Stop the dispatcher."),
     "pause": Entry("commands.brakes", "pause", DISPATCHER, "Start nothing new; running agents go on."),
     "resume": Entry("commands.brakes", "resume", DISPATCHER, "Start new runs again."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +12,7 @@ import trio
 from interlock.actors import Dispatcher
 from interlock.domain.run import Instance, Run
 from interlock.domain.settings import Agent, Settings
+from interlock.ports.runtime import Runtime
 from interlock.service import Service
 from interlock.service.waiting import Surroundings
 
@@ -117,6 +118,10 @@ class Host(Protocol):
 
     def locate(self, data: Path | None) -> Path:
         """The data folder that :meth:`open` would use."""
+        ...
+
+    def command_runtime(self) -> AbstractContextManager[Runtime]:
+        """What runs agents that are commands, without a data folder. To be used within one run of trio."""
         ...
 
     def check_config(self, path: Path) -> tuple[Settings, tuple[str, ...]]:

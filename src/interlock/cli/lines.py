@@ -69,27 +69,41 @@ def is_news(event: Event) -> bool:
 
 def event_style(event: Event) -> str:
     """The rich style of the event's line; empty for none."""
-    return _STYLES.get(event.event, "")
+    return style_of(event.event)
+
+
+def style_of(event: str) -> str:
+    """The rich style of a line about an event of that name."""
+    return _STYLES.get(event, "")
 
 
 def event_line(event: Event, run_title: str, *, took_ms: int | None = None) -> str:
     """One line without its newline: ``14:03:44  #12  started  fix the parser  (attempt 2)``. Fit for a terminal as it is, but
     not as rich markup: print it with ``markup=False`` or escape it. ``took_ms``: how long the attempt took, for an ending.
     """
-    parts = [
-        clock(event.at_ms),
-        f"#{event.run:<4}",
-        f"{event_word(event):<{_WORD_COLUMNS}}",
-        short(run_title, TITLE_COLUMNS),
-    ]
-    line = "  ".join(parts)
+    return line_of(event.event, event.at_ms, event.run, run_title, event.message, fence=event.fence, took_ms=took_ms)
+
+
+def line_of(
+    event: str,
+    at_ms: int,
+    number: int,
+    run_title: str,
+    message: str | None = None,
+    *,
+    fence: int | None = None,
+    took_ms: int | None = None,
+) -> str:
+    """The same from the parts of an event."""
+    word = _WORDS.get(event, plain(event))
+    line = "  ".join([clock(at_ms), f"#{number:<4}", f"{word:<{_WORD_COLUMNS}}", short(run_title, TITLE_COLUMNS)])
     notes = []
-    if event.fence is not None and ((event.event in ("start", "adopt") and event.fence > 1) or event.event == "retry"):
-        notes.append(f"attempt {event.fence}")
+    if fence is not None and ((event in ("start", "adopt") and fence > 1) or event == "retry"):
+        notes.append(f"attempt {fence}")
     if took_ms is not None:
         notes.append(span(took_ms))
     if notes:
         line += f"  ({', '.join(notes)})"
-    if event.message and event.event not in _SELF_EVIDENT:
-        line += f": {short(event.message, MESSAGE_COLUMNS)}"
+    if message and event not in _SELF_EVIDENT:
+        line += f": {short(message, MESSAGE_COLUMNS)}"
     return line

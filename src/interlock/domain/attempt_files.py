@@ -57,3 +57,15 @@ class AttemptFiles:
     def result(self) -> Path:
         """What the agent itself says of its work (JSON)."""
         return self.folder / "result.json"
+
+
+def attempt_variables(files: AttemptFiles, *, number: int, run_id: str, fence: int) -> dict[str, str]:
+    """What an agent that is a command finds in its environment, wherever it runs."""
+    return {
+        "INTERLOCK_RUN_ID": run_id,
+        "INTERLOCK_RUN_NUMBER": str(number),
+        "INTERLOCK_ATTEMPT": str(fence),
+        "INTERLOCK_FENCE": str(fence),
+        "INTERLOCK_PROMPT_FILE": str(files.prompt),
+        "INTERLOCK_RESULT_FILE": str(files.result),
+    }
