@@ -28,6 +28,7 @@ import msgspec
 from interlock.domain.run import Route
 from interlock.domain.settings import MINUTE, Agent, Limits, Role, Settings
 from interlock.testing.simulation import Faults, Scenario, Story, draw, draw_settings, encode, play, shrink, tell
+from interlock.testing.simulation.scenario import Deed, DeedKind
 
 KEPT = Path(__file__).resolve().parents[2] / "fixtures" / "simulation"
 SEEDS = int(os.environ.get("INTERLOCK_SIMULATION_SEEDS", "4"))
@@ -61,6 +62,7 @@ WEEK_SETTINGS = Settings(
     timeout_ms=3 * MINUTE,
 )
 """Wide enough that a week is enough for the work of a week, agents that hang included; they are reached again and again."""
+LIMITED_MS = 90 * MINUTE
 SHRINK_SECONDS = 60.0
 PROGRESS_LINES = 50_000
 
@@ -74,7 +76,12 @@ def drawn(seed: int, *, runs: int = RUNS, hours: float = HOURS, often: float | N
 
 def a_week(seed: int, *, runs: int = WEEK_RUNS, hours: float = WEEK_HOURS) -> Scenario:
     """One world for long, with the faults of every day: agents that are started by two dispatchers."""
-    return draw(WEEK_SETTINGS, seed, runs=runs, hours=hours, routes=WEEK_ROUTES)
+    scenario = draw(WEEK_SETTINGS, seed, runs=runs, hours=hours, routes=WEEK_ROUTES)
+    # Who sets another limit sets it back after a while: a week at a third of it would leave work for ten days.
+    changes = [entry for entry in scenario.entries if isinstance(entry, Deed) and entry.kind is DeedKind.LIMIT]
+    back = [msgspec.structs.replace(deed, at_ms=deed.at_ms + LIMITED_MS, number=WEEK_LIMITS.total) for deed in changes]
+    entries = sorted([*scenario.entries, *back], key=lambda entry: entry.at_ms)
+    return msgspec.structs.replace(scenario, entries=tuple(entries))
 
 
 def assert_every_rule_holds(scenario: Scenario, folder: Path) -> Story:
