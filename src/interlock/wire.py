@@ -11,9 +11,18 @@ from msgspec import Meta
 from interlock.domain.run import Attempt, Event, Route, Run, Usage
 from interlock.domain.task import PRIORITY_LIMIT, Task, TaskContext
 
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Line = Annotated[str, Meta(min_length=1, max_length=1_000)]
-Text = Annotated[str, Meta(max_length=1_000_000)]
+_CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
+LINE = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$(?!\n)"
+"""One line, not blank."""
+NAME = rf"^[^\s{_CONTROL}](?:[^{_CONTROL}]*[^\s{_CONTROL}])?$(?!\n)"
+"""The same without blanks around it."""
+TEXT = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
+"""Any number of lines; tabs, and no other control characters."""
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=NAME)]
+Line = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=LINE)]
+Text = Annotated[str, Meta(max_length=1_000_000, pattern=TEXT)]
+Words = Annotated[str, Meta(max_length=1_000_000)]
+"""What an agent has to say, as it comes: an end is not refused for a colour code in its message."""
 Names = Annotated[tuple[Name, ...], Meta(max_length=100)]
 Seconds = Annotated[float, Meta(gt=0, le=10 * 366 * 86_400)]
 Fence = Annotated[int, Meta(ge=1, le=2**31)]
@@ -165,14 +174,14 @@ class CompleteRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Done."""
 
     result: Any = None
-    message: Text = "done"
+    message: Words = "done"
     usage: UsageIn | None = None
 
 
 class FailRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """It failed. It is tried again while retries are left, unless ``permanent``."""
 
-    message: Text
+    message: Words
     permanent: bool = False
     result: Any = None
     exit_status: Annotated[int, Meta(ge=0, le=255)] | None = None
@@ -182,13 +191,13 @@ class FailRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ReleaseRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Given back untouched."""
 
-    message: Text = "given back"
+    message: Words = "given back"
 
 
 class DeferRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Not now: again in so many seconds."""
 
-    message: Text = "deferred"
+    message: Words = "deferred"
     delay_seconds: Seconds | None = None
 
 
@@ -217,7 +226,7 @@ class LogRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class AnswerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer to the question of a blocked run."""
 
-    text: Annotated[str, Meta(min_length=1, max_length=100_000)]
+    text: Annotated[str, Meta(min_length=1, max_length=100_000, pattern=TEXT)]
 
 
 class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -239,7 +248,7 @@ class RouteIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class PauseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why nothing is to be dispatched."""
 
-    message: Annotated[str, Meta(max_length=1_000)] = ""
+    message: Annotated[str, Meta(max_length=1_000, pattern=TEXT)] = ""
 
 
 # answers
