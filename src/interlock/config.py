@@ -217,6 +217,7 @@ KEYS: tuple[Key, ...] = (
         "server.listen", Holds.TEXT, "server.listen", "HOST:PORT of the HTTP interface; beyond loopback it wants tokens"
     ),
     _k("server.hosts", Holds.NAMES, "server.hosts", "further names that a loopback server goes by"),
+    _k("server.requireToken", Holds.BOOL, "server.require_token", "true: a token is wanted on loopback as well"),
 )
 
 

@@ -14,7 +14,7 @@ LONGEST_WAIT = 0.01
 
 
 @schemathesis.hook
-def before_call(context: Any, case: Any, kwargs: Any) -> None:  # noqa: ARG001 - schemathesis asks for the names
+def before_call(context: Any, case: Any, kwargs: Any) -> None:
     """Before a request is sent."""
     body = case.body
     for place in (case.query, body):

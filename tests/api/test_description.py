@@ -1,4 +1,4 @@
-"""The served description says what the server does: schemathesis tries every operation, with what it allows and what it does not."""
+"""The served description says what the server does: schemathesis tries every operation, with what is allowed and what is not."""
 
 from __future__ import annotations
 
