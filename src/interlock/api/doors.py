@@ -13,6 +13,7 @@ from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParam
 from litestar.response import Stream
 
 from interlock import wire
+from interlock.api.page import page
 from interlock.domain.puller import Puller
 from interlock.domain.states import RunState
 from interlock.service.reads import Filter, Stats
@@ -327,6 +328,11 @@ class Health(Controller):
     async def schema(self, state: State) -> Response[bytes]:
         """The description of this API."""
         return Response(state.gateway.description, media_type="application/json")
+
+    @get("/docs", include_in_schema=False)
+    async def docs(self) -> Response[bytes]:
+        """The same for people."""
+        return page()
 
     @get("/healthz", summary="That the daemon is there", operation_id="healthz")
     async def health(self, state: State) -> wire.Health:
