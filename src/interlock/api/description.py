@@ -14,7 +14,7 @@ import msgspec
 from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import HeaderParameter, ParameterKwarg, PathParameter, QueryParameter
-from litestar.response import ServerSentEvent
+from litestar.response import Stream
 from litestar.routes import HTTPRoute
 from litestar.typing import FieldDefinition
 
@@ -125,7 +125,7 @@ _JSON, _TEXT, _STREAM, _NOTHING = "application/json", "text/plain", "text/event-
 def _media(handler: HTTPRouteHandler) -> str:
     if handler.status_code == 204:
         return _NOTHING
-    if handler.parsed_return_field.annotation is ServerSentEvent:
+    if handler.parsed_return_field.annotation is Stream:
         return _STREAM
     return _TEXT if str(handler.media_type) == _TEXT else _JSON
 
