@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from interlock.domain.run import Attempt, Event, Route, Run, Usage
 from interlock.domain.task import PRIORITY_LIMIT, Task, TaskContext
+from interlock.service.templating import Known
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
 LINE = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$(?!\n)"
@@ -243,6 +244,12 @@ class RouteIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_concurrent: Annotated[int, Meta(ge=0, le=1_000_000)] | None = 1
     timeout_minutes: Annotated[int, Meta(ge=1, le=5_000_000)] | None = 60
     stall_minutes: Annotated[int, Meta(ge=1, le=5_000_000)] | None = None
+
+
+class TemplateIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task with ``${name}`` in its texts, where a submit's ``params`` go. Its fields are those of a submit."""
+
+    task: dict[str, Any]
 
 
 class PauseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -480,6 +487,26 @@ class Routes(msgspec.Struct, frozen=True, kw_only=True):
     """All routes."""
 
     routes: list[RouteOut]
+
+
+class TemplateOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A template of tasks; ``parameters``: what it asks for. ``configured``: by interlock.yaml, where alone it is changed."""
+
+    name: str
+    task: dict[str, Any]
+    parameters: list[str]
+    configured: bool
+
+
+def template_out(known: Known) -> TemplateOut:
+    """A template for the wire."""
+    return TemplateOut(name=known.name, task=known.task, parameters=known.parameters, configured=known.configured)
+
+
+class Templates(msgspec.Struct, frozen=True, kw_only=True):
+    """All templates."""
+
+    templates: list[TemplateOut]
 
 
 class LimitOut(msgspec.Struct, frozen=True, kw_only=True):

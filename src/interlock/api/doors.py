@@ -231,6 +231,36 @@ class Claims(Controller):
         await state.gateway.call(state.desk.usage, ref, data)
 
 
+class Templates(Controller):
+    """Templates of tasks, for submits that name one. Those of interlock.yaml go before those that are kept here."""
+
+    path = "/api/templates"
+    tags = ("templates",)
+
+    @get(summary="All templates", operation_id="list_templates")
+    async def templates(self, state: State) -> wire.Templates:
+        """By name, with what each asks for."""
+        found: wire.Templates = await state.gateway.call(state.desk.templates)
+        return found
+
+    @get("/{name:str}", summary="A template", operation_id="get_template")
+    async def template(self, state: State, name: Type) -> wire.TemplateOut:
+        """With the names that it asks for."""
+        found: wire.TemplateOut = await state.gateway.call(state.desk.template, name)
+        return found
+
+    @put("/{name:str}", summary="Add or change a template", operation_id="put_template")
+    async def put_template(self, state: State, name: Type, data: JSONBody[wire.TemplateIn]) -> wire.TemplateOut:
+        """Runs that were made of it stay as they are. One of interlock.yaml is changed there alone (409)."""
+        done: wire.TemplateOut = await state.gateway.call(state.desk.put_template, name, data.task)
+        return done
+
+    @delete("/{name:str}", summary="Remove a template", operation_id="delete_template")
+    async def delete_template(self, state: State, name: Type) -> None:
+        """Runs that were made of it stay as they are."""
+        await state.gateway.call(state.desk.delete_template, name)
+
+
 class Operating(Controller):
     """Routes, limits, and the dispatcher as a whole."""
 

@@ -27,7 +27,7 @@ from interlock.api.bridge import Bridge
 from interlock.api.connection import Connection
 from interlock.api.description import describe
 from interlock.api.desk import Desk
-from interlock.api.doors import Claims, Health, Operating, Runs
+from interlock.api.doors import Claims, Health, Operating, Runs, Templates
 from interlock.api.guard import Guard
 from interlock.api.lobby import Lobby
 from interlock.api.meter import Meter
@@ -123,7 +123,7 @@ class Gateway:
             bridge.tell(started)
 
         app = Litestar(
-            route_handlers=[Runs, Claims, Operating, Health],
+            route_handlers=[Runs, Claims, Templates, Operating, Health],
             on_startup=[begin],
             state=State({"gateway": self, "desk": self.desk, "lobby": Lobby(bridge, self.board)}),
             exception_handlers={
