@@ -26,6 +26,7 @@ Words = Annotated[str, Meta(max_length=1_000_000)]
 """What an agent has to say, as it comes: an end is not refused for a colour code in its message."""
 Names = Annotated[tuple[Name, ...], Meta(max_length=100)]
 Seconds = Annotated[float, Meta(gt=0, le=10 * 366 * 86_400)]
+LeaseSeconds = Annotated[float, Meta(ge=0.001, le=86_400)]
 Fence = Annotated[int, Meta(ge=1, le=2**31)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Priority = Annotated[int, Meta(ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]
@@ -125,7 +126,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     agent_session: Name
     agent_id: Name | None = None
-    lease_seconds: Seconds | None = None
+    lease_seconds: LeaseSeconds | None = None
     request_id: Name | None = None
     offer: Count | None = None
 
@@ -137,7 +138,7 @@ class NextRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     agent_id: Name | None = None
     role: Name | None = None
     types: Names = ()
-    lease_seconds: Seconds | None = None
+    lease_seconds: LeaseSeconds | None = None
     request_id: Name | None = None
     wait: Annotated[float, Meta(ge=0, le=60)] = 0
 
@@ -156,7 +157,7 @@ class StartRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class HeartbeatRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """It still does. ``lease_seconds``: for so long without another heartbeat."""
 
-    lease_seconds: Seconds | None = None
+    lease_seconds: LeaseSeconds | None = None
 
 
 class UsageIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,8 @@ LONGEST_WAIT = 0.01
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
     """Before a request is sent."""
-    body = case.body
+    # To JSON Schema 1.0 is a whole number; here whole numbers are written without a fraction.
+    body = case.body = _whole(case.body)
     for place in (case.query, body):
         # Only what is in bounds: what is not, has to be refused as it is.
         if isinstance(place, dict) and _waits_long(place.get("wait")):
@@ -37,3 +38,11 @@ def _waits_long(value: Any) -> bool:
         return LONGEST_WAIT < float(value) <= 60
     except ValueError:
         return False
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(each) for key, each in value.items()}
+    return [_whole(each) for each in value] if isinstance(value, list) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -129,11 +130,19 @@ def test_every_operation_says_how_it_may_be_refused(url: str, operations: dict[s
         assert one["tags"], name
         if "requestBody" in one:
             assert one["requestBody"]["content"]["application/json"]["example"], name
-    for status in REFUSALS:
+    for status in sorted(REFUSALS):
         said = document["components"]["responses"][status]["content"]["application/json"]["schema"]
         assert said == {"$ref": "#/components/schemas/Envelope"}
     assert document["components"]["schemas"]["Envelope"]["required"] == ["error"]
     assert all(tag["description"] for tag in document["tags"])
+
+
+def test_no_body_takes_fields_that_nobody_looks_at(url: str, operations: dict[str, dict[str, Any]]) -> None:
+    schemas = httpx.get(f"{url}/openapi.json").json()["components"]["schemas"]
+    for name, one in operations.items():
+        text = json.dumps(one.get("requestBody", {}))
+        for taken in re.findall(r'"#/components/schemas/(\w+)"', text):
+            assert schemas[taken]["additionalProperties"] is False, name
 
 
 def test_examples_are_taken(url: str, operations: dict[str, dict[str, Any]]) -> None:

@@ -58,7 +58,16 @@ class Asked(Request[Any, Any, Any]):
         """The body as that type. Raises InvalidInput or TooLarge."""
         field = self.route_handler.parsed_data_field
         assert field is not None
-        return read(await self.body(), field.annotation)
+        return read(await self.body(), taken(field))
+
+
+def taken(field: FieldDefinition) -> Any:
+    """The type of a body that is sent: one that may be left out is None in the handler, and not null on the wire."""
+    if not field.is_optional:
+        return field.annotation
+    kinds = [inner.annotation for inner in field.inner_types if inner.annotation is not type(None)]
+    assert len(kinds) == 1, "a body that may be left out is of one type"
+    return kinds[0]
 
 
 def read(body: bytes, wanted: Any) -> Any:

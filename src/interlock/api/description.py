@@ -18,7 +18,7 @@ from litestar.response import Stream
 from litestar.routes import HTTPRoute
 from litestar.typing import FieldDefinition
 
-from interlock.api.asking import is_several
+from interlock.api.asking import is_several, taken
 from interlock.api.guard import OPEN, scope_for
 from interlock.wire import Envelope
 
@@ -34,7 +34,7 @@ _REFUSALS = {
 }
 _INTRODUCTION = """\
 Runs, offers and claims of an Interlock daemon. Every refusal has the same envelope: a stable `code`, a `message` that names \
-the place, a `hint` that says what to do, and `details` for programs.
+the place, a `hint` that says what to do, and `details` for programs. Whole numbers are written without a fraction (`1`, not `1.0`).
 
 On this machine (loopback, and the socket file in the data folder) nobody is asked for a token; from everywhere else one is \
 needed. Each operation says how far it has to reach: `read`, `agent` (which is `read` as well) or `operator` (which is both)."""
@@ -109,7 +109,7 @@ def _types(handler: HTTPRouteHandler) -> list[Any]:
     """What is taken and what is given, where that is JSON."""
     kinds = []
     if handler.parsed_data_field is not None:
-        kinds.append(handler.parsed_data_field.annotation)
+        kinds.append(taken(handler.parsed_data_field))
     if _gives_json(handler):
         kinds.append(handler.parsed_return_field.annotation)
     return kinds

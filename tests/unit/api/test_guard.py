@@ -237,6 +237,7 @@ async def test_a_name_that_the_configuration_knows() -> None:
         "http://localhost",
         "http://127.0.0.1:7420",
         "http://[",
+        "http://",
         "localhost:7420",
         "file://localhost:7420",
         "",

@@ -54,6 +54,7 @@ def refused(body: bytes, wanted: Any = SUBMISSION) -> tuple[str, str, str]:
         ({"title": "\u2028"}, "title: it has to be one line", "remove"),
         ({"title": "  "}, "title: it has to be one line", "remove"),
         ({"title": "a", "project": " x"}, "project: it has to be one line", "blanks around it"),
+        ({"title": "a", "project": "x\n"}, "project: it has to be one line", "remove"),
         ({"title": "a", "tags": ["ok", "x\x00"]}, "tags[1]: it has to be one line", "remove"),
         ({"title": "a", "content": "a\x00b"}, "content: it has control characters", "remove"),
         ({"title": "a", "content": "a\x7f"}, "content: it has control characters", "remove"),
@@ -219,6 +220,8 @@ async def test_bodies_that_are_not_there_or_of_another_kind(site: Any) -> None:
         headers = {} if kind is None else {"Content-Type": kind}
         answer = await client.post(RUNS, content=b'{"title": "a"}', headers=headers)
         assert answer.status_code == 201, answer.text
+    null = await client.post("/api/dispatcher/pause", content=b"null", headers={"Content-Type": "application/json"})
+    fault_of(null, 422, "invalid_input")
     # Nothing is asked of a request that brings nothing.
     assert (await client.post("/api/dispatcher/pause")).status_code == 200
     assert (await client.post("/api/dispatcher/resume")).status_code == 200
