@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from interlock.domain.run import Attempt, Event, Route, Run, Usage
 from interlock.domain.task import PRIORITY_LIMIT, Task, TaskContext
-from interlock.service.templating import Known
+from interlock.domain.template import TaskTemplate
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
 LINE = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$(?!\n)"
@@ -499,7 +499,7 @@ class TemplateOut(msgspec.Struct, frozen=True, kw_only=True):
     configured: bool
 
 
-def template_out(known: Known) -> TemplateOut:
+def template_out(known: TaskTemplate) -> TemplateOut:
     """A template for the wire."""
     return TemplateOut(name=known.name, task=known.task, parameters=known.parameters, configured=known.configured)
 

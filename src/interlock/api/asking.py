@@ -22,9 +22,9 @@ from litestar.routes import BaseRoute, HTTPRoute
 from litestar.typing import FieldDefinition
 from msgspec import inspect as shapes
 
-from interlock.wire import LINE, NAME, TEXT
 from interlock.domain.errors import InterlockError, InvalidInput, TooLarge
 from interlock.sources.faults import nearest, shown
+from interlock.wire import LINE, NAME, TEXT
 
 DEPTH = 100
 """Levels of objects and lists. What is kept must be readable wherever it is read again."""

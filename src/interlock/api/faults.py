@@ -19,9 +19,9 @@ from litestar.status_codes import HTTP_413_REQUEST_ENTITY_TOO_LARGE
 from litestar.typing import FieldDefinition
 
 from interlock.api.asking import fields_of, refusal
-from interlock.wire import Envelope, Fault
 from interlock.domain.errors import InterlockError, InvalidInput, NotFound, TooLarge
 from interlock.sources.faults import nearest, shown
+from interlock.wire import Envelope, Fault
 
 log = logging.getLogger("interlock")
 

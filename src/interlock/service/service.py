@@ -19,6 +19,7 @@ from interlock.domain.run import AgentHealth, Claim, Event, Instance, ProcessIde
 from interlock.domain.settings import Agent, Settings
 from interlock.domain.states import Reason, StopKind
 from interlock.domain.task import Task
+from interlock.domain.template import TaskTemplate
 from interlock.domain.token import Scope, Token
 from interlock.ports.clock import Clock
 from interlock.ports.store import Changes, Store, Tx
@@ -290,15 +291,15 @@ class Service:
 
     # templates
 
-    async def templates(self) -> list[templating.Known]:
+    async def templates(self) -> list[TaskTemplate]:
         """All templates of tasks, by name: those of the configuration, and those of the database that it does not hide."""
         return await self.read(templating.known)
 
-    async def template(self, name: str) -> templating.Known:
+    async def template(self, name: str) -> TaskTemplate:
         """One of them. Raises NotFound."""
         return await self.read(lambda tx, ctx: templating.find(tx, ctx, name))
 
-    async def put_template(self, name: str, task: Mapping[str, Any]) -> templating.Known:
+    async def put_template(self, name: str, task: Mapping[str, Any]) -> TaskTemplate:
         """Add or change one of the database. Raises InvalidInput, TooLarge, and Conflict for one of the configuration."""
         return await self.write(lambda tx, ctx: templating.store_template(tx, ctx, name, task))
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from interlock.domain.errors import Conflict, InvalidInput, NotFound, TooLarge
+from interlock.domain.template import TaskTemplate
 from interlock.ports.store import Tx
 from interlock.service.context import Context
 from interlock.sources.faults import nearest, shown
@@ -38,19 +39,6 @@ FIELDS = (
 """What a template may say of its task."""
 MOST_BYTES = 1024 * 1024
 _MOST_CHARACTERS = 100
-
-
-class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """A template that is there. ``configured``: by interlock.yaml, which goes before the database."""
-
-    name: str
-    task: dict[str, Any]
-    configured: bool
-
-    @property
-    def parameters(self) -> list[str]:
-        """Names that it asks for."""
-        return sorted(parameters(self.task))
 
 
 def check(name: str, task: Mapping[str, Any]) -> None:
@@ -155,20 +143,20 @@ def delete_template(tx: Tx, name: str) -> None:
         )
 
 
-def known(tx: Tx, ctx: Context) -> list[Known]:
+def known(tx: Tx, ctx: Context) -> list[TaskTemplate]:
     """All there are, by name."""
-    stored = [Known(name=name, task=task, configured=False) for name, task in tx.templates().items()]
-    configured = [Known(name=name, task=task, configured=True) for name, task in ctx.settings.templates.items()]
+    stored = [_found(name, task, configured=False) for name, task in tx.templates().items()]
+    configured = [_found(name, task, configured=True) for name, task in ctx.settings.templates.items()]
     return sorted({each.name: each for each in [*stored, *configured]}.values(), key=lambda each: each.name)
 
 
-def find(tx: Tx, ctx: Context, name: str) -> Known:
+def find(tx: Tx, ctx: Context, name: str) -> TaskTemplate:
     """One of them. Raises NotFound."""
     task = template_of(tx, ctx.settings.templates, name)
-    return Known(name=name, task=dict(task), configured=name in ctx.settings.templates)
+    return _found(name, task, configured=name in ctx.settings.templates)
 
 
-def store_template(tx: Tx, ctx: Context, name: str, task: Mapping[str, Any]) -> Known:
+def store_template(tx: Tx, ctx: Context, name: str, task: Mapping[str, Any]) -> TaskTemplate:
     """Add or change one, after a look at it. Raises InvalidInput; Conflict where it would have no effect."""
     check(name, task)
     if name in ctx.settings.templates:
@@ -177,4 +165,8 @@ def store_template(tx: Tx, ctx: Context, name: str, task: Mapping[str, Any]) -> 
             hint="change it there, or take another name",
         )
     put_template(tx, ctx, name, task)
-    return Known(name=name, task=dict(task), configured=False)
+    return _found(name, task, configured=False)
+
+
+def _found(name: str, task: Mapping[str, Any], *, configured: bool) -> TaskTemplate:
+    return TaskTemplate(name=name, task=dict(task), parameters=sorted(parameters(task)), configured=configured)
