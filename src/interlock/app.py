@@ -196,8 +196,14 @@ class Interlock:
         host, port = split_address(listen or self.settings.server.listen)
         folder = self.config_path.parent if self.config_path is not None else Path.cwd()
         desk = Desk(self.service, dispatcher, data=self.data, folder=folder, version=version())
+        server = self.settings.server
         where = Listen(
-            host=host, port=port, folder=self.data, hosts=self.settings.server.hosts, insists=listen is not None
+            host=host,
+            port=port,
+            folder=self.data,
+            hosts=server.hosts,
+            strict=server.require_token,
+            insists=listen is not None,
         )
         return Gateway(desk, where)
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from interlock.domain.errors import InvalidConfig
+from interlock.domain.errors import InterlockError, InvalidConfig
 from interlock.domain.places import CONFIG_FILE
 from interlock.domain.settings import Settings
+from interlock.service.templating import check
 from interlock.sources.durations import LONGEST_MS
 from interlock.sources.faults import Faults, nearest, shown
 from interlock.sources.keyed import Found, Holds, Key, read_keys
@@ -211,12 +212,20 @@ KEYS: tuple[Key, ...] = (
     Key(path="version", holds=Holds.INT, meaning="form of this file", low=1, high=1, default="1", target=""),
     *(msgspec.structs.replace(key, path=f"dispatch.{key.path}") for key in (*_of_the_seed(), *_of_ours())),
     *_agents_and_roles(),
+    _k(
+        f"templates.{ANY}",
+        Holds.TASK,
+        "templates",
+        "a task with `${name}` in its texts; a submit names it, and says what goes there",
+        default="",
+    ),
     Key(path="store", holds=Holds.ANYTHING, meaning="where runs are kept"),
     _k("server.enabled", Holds.BOOL, "server.enabled", "false: `interlock up` serves no HTTP"),
     _k(
         "server.listen", Holds.TEXT, "server.listen", "HOST:PORT of the HTTP interface; beyond loopback it wants tokens"
     ),
     _k("server.hosts", Holds.NAMES, "server.hosts", "further names that a loopback server goes by"),
+    _k("server.requireToken", Holds.BOOL, "server.require_token", "true: a token is wanted on loopback as well"),
 )
 
 
@@ -235,10 +244,12 @@ def parse_config(data: bytes, *, source: str = CONFIG_FILE) -> Config:
     faults = Faults(source, InvalidConfig)
     raw = read_yaml(decode(data, faults), faults)
     found = read_keys(Node(raw, faults), KEYS) if raw is not None else []
-    values: dict[str, Any] = {"agents": {}, "roles": {}}
+    values: dict[str, Any] = {"agents": {}, "roles": {}, "templates": {}}
     for each in found:
         if each.key is None:
             values[each.path[0]][each.path[1]] = {"name": each.path[1]}
+        elif each.path[0] == "templates":
+            values["templates"][each.path[1]] = each.value or {}
         elif each.key.target and each.value is not None:
             within = values[each.path[0]][each.path[1]] if each.path[0] in NAMED else values
             *groups, attribute = each.key.target.split(".")
@@ -265,7 +276,12 @@ def _check(found: list[Found], values: dict[str, Any]) -> None:
     agents = values["agents"]
     for each in found:
         target = each.key.target if each.key else None
-        if each.key is None and each.path[0] == "agents" and "command" not in agents[each.path[1]]:
+        if target == "templates":
+            try:
+                check(each.path[1], each.value)
+            except InterlockError as error:
+                each.node.fault(error.message, error.hint)
+        elif each.key is None and each.path[0] == "agents" and "command" not in agents[each.path[1]]:
             each.node.fault("has no command", f"add `command:`, or write `{each.path[1]}: the command`")
         elif target in {"agent", "default_agent"} and each.value not in agents:
             near = nearest(each.value, agents)
@@ -337,6 +353,12 @@ roles:
   # reviewer:
   #   agent: worker
   #   prompt: prompts/reviewer.md
+
+# A template is a task with ${names} in its texts: {"template": "review", "params": {"branch": "main"}}.
+templates:
+  # review:
+  #   title: Review ${branch}
+  #   workflow_type: review
 """
 
 

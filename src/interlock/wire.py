@@ -10,12 +10,23 @@ from msgspec import Meta
 
 from interlock.domain.run import Attempt, Event, Route, Run, Usage
 from interlock.domain.task import PRIORITY_LIMIT, Task, TaskContext
+from interlock.domain.template import TaskTemplate
 
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Line = Annotated[str, Meta(min_length=1, max_length=1_000)]
-Text = Annotated[str, Meta(max_length=1_000_000)]
+_CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
+LINE = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$(?!\n)"
+"""One line, not blank."""
+NAME = rf"^[^\s{_CONTROL}](?:[^{_CONTROL}]*[^\s{_CONTROL}])?$(?!\n)"
+"""The same without blanks around it."""
+TEXT = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
+"""Any number of lines; tabs, and no other control characters."""
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=NAME)]
+Line = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=LINE)]
+Text = Annotated[str, Meta(max_length=1_000_000, pattern=TEXT)]
+Words = Annotated[str, Meta(max_length=1_000_000)]
+"""What an agent has to say, as it comes: an end is not refused for a colour code in its message."""
 Names = Annotated[tuple[Name, ...], Meta(max_length=100)]
 Seconds = Annotated[float, Meta(gt=0, le=10 * 366 * 86_400)]
+LeaseSeconds = Annotated[float, Meta(ge=0.001, le=86_400)]
 Fence = Annotated[int, Meta(ge=1, le=2**31)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Priority = Annotated[int, Meta(ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]
@@ -115,7 +126,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     agent_session: Name
     agent_id: Name | None = None
-    lease_seconds: Seconds | None = None
+    lease_seconds: LeaseSeconds | None = None
     request_id: Name | None = None
     offer: Count | None = None
 
@@ -127,7 +138,7 @@ class NextRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     agent_id: Name | None = None
     role: Name | None = None
     types: Names = ()
-    lease_seconds: Seconds | None = None
+    lease_seconds: LeaseSeconds | None = None
     request_id: Name | None = None
     wait: Annotated[float, Meta(ge=0, le=60)] = 0
 
@@ -146,7 +157,7 @@ class StartRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class HeartbeatRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """It still does. ``lease_seconds``: for so long without another heartbeat."""
 
-    lease_seconds: Seconds | None = None
+    lease_seconds: LeaseSeconds | None = None
 
 
 class UsageIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,14 +176,14 @@ class CompleteRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Done."""
 
     result: Any = None
-    message: Text = "done"
+    message: Words = "done"
     usage: UsageIn | None = None
 
 
 class FailRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """It failed. It is tried again while retries are left, unless ``permanent``."""
 
-    message: Text
+    message: Words
     permanent: bool = False
     result: Any = None
     exit_status: Annotated[int, Meta(ge=0, le=255)] | None = None
@@ -182,13 +193,13 @@ class FailRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ReleaseRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Given back untouched."""
 
-    message: Text = "given back"
+    message: Words = "given back"
 
 
 class DeferRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Not now: again in so many seconds."""
 
-    message: Text = "deferred"
+    message: Words = "deferred"
     delay_seconds: Seconds | None = None
 
 
@@ -217,7 +228,7 @@ class LogRequest(Under, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class AnswerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer to the question of a blocked run."""
 
-    text: Annotated[str, Meta(min_length=1, max_length=100_000)]
+    text: Annotated[str, Meta(min_length=1, max_length=100_000, pattern=TEXT)]
 
 
 class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -236,10 +247,16 @@ class RouteIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     stall_minutes: Annotated[int, Meta(ge=1, le=5_000_000)] | None = None
 
 
+class TemplateIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task with ``${name}`` in its texts, where a submit's ``params`` go. Its fields are those of a submit."""
+
+    task: dict[str, Any]
+
+
 class PauseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why nothing is to be dispatched."""
 
-    message: Annotated[str, Meta(max_length=1_000)] = ""
+    message: Annotated[str, Meta(max_length=1_000, pattern=TEXT)] = ""
 
 
 # answers
@@ -471,6 +488,26 @@ class Routes(msgspec.Struct, frozen=True, kw_only=True):
     """All routes."""
 
     routes: list[RouteOut]
+
+
+class TemplateOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A template of tasks; ``parameters``: what it asks for. ``configured``: by interlock.yaml, where alone it is changed."""
+
+    name: str
+    task: dict[str, Any]
+    parameters: list[str]
+    configured: bool
+
+
+def template_out(known: TaskTemplate) -> TemplateOut:
+    """A template for the wire."""
+    return TemplateOut(name=known.name, task=known.task, parameters=known.parameters, configured=known.configured)
+
+
+class Templates(msgspec.Struct, frozen=True, kw_only=True):
+    """All templates."""
+
+    templates: list[TemplateOut]
 
 
 class LimitOut(msgspec.Struct, frozen=True, kw_only=True):

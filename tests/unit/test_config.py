@@ -159,7 +159,7 @@ def test_every_setting_is_some_keys_target() -> None:
             result |= {f"{prefix}{field.name}"} if inside is None else inside
         return result
 
-    targets = {key.target for key in KEYS if key.target and key.parts[0] == "dispatch"}
+    targets = {key.target for key in KEYS if key.target and key.parts[0] in ("dispatch", "server", "templates")}
     assert targets == names(Settings()) - {"agents", "roles"}
 
 

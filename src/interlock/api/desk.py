@@ -16,6 +16,7 @@ import msgspec
 import trio
 
 from interlock import wire
+from interlock.api.asking import refusal
 from interlock.decide.outcome import Outcome, OutcomeKind
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.errors import AlreadyClaimed, Conflict, InvalidInput, NotFound, StaleClaim, Unavailable
@@ -28,7 +29,7 @@ from interlock.prompts import build_prompt, role_text
 from interlock.service import Service
 from interlock.service.claims import checked, claim_of
 from interlock.service.reads import Filter, Stats
-from interlock.service.templating import fill, template_of
+from interlock.service.templating import check, fill, parameters, template_of
 
 BY = "api"
 LOG_LIMIT = 64 * 1024 * 1024
@@ -321,6 +322,28 @@ class Desk:
         """Remove a route."""
         await self.service.delete_route(workflow_type)
 
+    async def templates(self) -> wire.Templates:
+        """All templates."""
+        return wire.Templates(templates=list(map(wire.template_out, await self.service.templates())))
+
+    async def template(self, name: str) -> wire.TemplateOut:
+        """One template."""
+        return wire.template_out(await self.service.template(name))
+
+    async def put_template(self, name: str, task: Mapping[str, Any]) -> wire.TemplateOut:
+        """Add or change a template. What needs no parameters has to be right now."""
+        check(name, task)
+        try:
+            msgspec.convert({key: each for key, each in task.items() if not parameters(each)}, wire.Submission)
+        except msgspec.ValidationError as error:
+            fault = refusal(str(error), wire.Submission)
+            raise InvalidInput(f"template '{name}': {fault.message}", hint=fault.hint, details=fault.details) from None
+        return wire.template_out(await self.service.put_template(name, task))
+
+    async def delete_template(self, name: str) -> None:
+        """Remove a template."""
+        await self.service.delete_template(name)
+
     async def limits(self) -> wire.LimitsOut:
         """Limits and their use."""
         return wire.LimitsOut(
@@ -361,8 +384,8 @@ def _tasks(given: Sequence[wire.Submission], templates: Mapping[str, Mapping[str
     tasks = []
     for at, each in enumerate(given):
         place = f"task {at + 1} of {len(given)}: " if len(given) > 1 else ""
-        if (each.title is None) == (each.template is None):
-            raise InvalidInput(f"{place}give a title, or a template and what else is to differ from it")
+        if each.title is None and each.template is None:
+            raise InvalidInput(f"{place}it has no title", hint="give it one, or name a template")
         if each.params and each.template is None:
             raise InvalidInput(f"{place}params are for a template", hint="name the template, or leave params out")
         tasks.append(_filled(each, templates).task())
@@ -381,9 +404,13 @@ def _filled(each: wire.Submission, templates: Mapping[str, Mapping[str, Any]]) -
     try:
         made = msgspec.convert({**task, **msgspec.to_builtins(beside)}, wire.Submission)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"template '{each.template}' makes no task: {error}") from error
+        fault = refusal(str(error), wire.Submission)
+        what = f"template '{each.template}' makes no task: {fault.message}"
+        raise type(fault)(what, hint=fault.hint, details=fault.details) from None
     if made.title is None:
-        raise InvalidInput(f"template '{each.template}' makes no task: it has no title")
+        raise InvalidInput(
+            f"template '{each.template}' makes no task: it has no title", hint="give it one: `interlock template show`"
+        )
     return made
 
 

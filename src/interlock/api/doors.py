@@ -13,7 +13,7 @@ from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParam
 from litestar.response import Stream
 
 from interlock import wire
-from interlock.domain.errors import InvalidInput
+from interlock.api.page import page
 from interlock.domain.puller import Puller
 from interlock.domain.states import RunState
 from interlock.service.reads import Filter, Stats
@@ -22,6 +22,9 @@ Asked = Request[Any, Any, Any]
 Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 Wait = Annotated[float, QueryParameter(ge=0, le=60, description="seconds to wait for an offer, if there is none")]
 Word = Annotated[str | None, QueryParameter(min_length=1, max_length=200)]
+Cursor = Annotated[
+    str | None, QueryParameter(pattern=r"^[0-9]{1,17}$", description="the next_cursor of the page before")
+]
 Words = Annotated[
     list[Annotated[str, QueryParameter(min_length=1, max_length=200)]] | None, QueryParameter(max_items=100)
 ]
@@ -48,11 +51,9 @@ class Runs(Controller):
         project: Word = None,
         batch: Word = None,
         limit: Limit = 100,
-        cursor: Word = None,
+        cursor: Cursor = None,
     ) -> wire.Runs:
-        """``cursor``: the ``next_cursor`` of the page before."""
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 18):
-            raise InvalidInput(f"'{cursor}' is no cursor", hint="give the next_cursor of the page before")
+        """``next_cursor`` of a page asks for the one behind it."""
         by = Filter(
             states=[str(each) for each in status or ()],
             batch=batch,
@@ -147,7 +148,7 @@ class Runs(Controller):
     ) -> Response[bytes]:
         """From byte ``offset`` on; where to go on is in ``X-Next-Offset``. Without ``fence``: of the latest attempt."""
         content, after = await state.gateway.call(state.desk.log, ref, fence, offset, LOG_PAGE)
-        headers = {"X-Next-Offset": str(after), "X-Content-Type-Options": "nosniff"}
+        headers = {"X-Next-Offset": str(after)}
         return Response(content, media_type="text/plain; charset=utf-8", headers=headers)
 
     @post("/{ref:str}/answer", summary="Answer the question of a blocked run", operation_id="answer", status_code=200)
@@ -230,6 +231,36 @@ class Claims(Controller):
         await state.gateway.call(state.desk.usage, ref, data)
 
 
+class Templates(Controller):
+    """Templates of tasks, for submits that name one. Those of interlock.yaml go before those that are kept here."""
+
+    path = "/api/templates"
+    tags = ("templates",)
+
+    @get(summary="All templates", operation_id="list_templates")
+    async def templates(self, state: State) -> wire.Templates:
+        """By name, with what each asks for."""
+        found: wire.Templates = await state.gateway.call(state.desk.templates)
+        return found
+
+    @get("/{name:str}", summary="A template", operation_id="get_template")
+    async def template(self, state: State, name: Type) -> wire.TemplateOut:
+        """With the names that it asks for."""
+        found: wire.TemplateOut = await state.gateway.call(state.desk.template, name)
+        return found
+
+    @put("/{name:str}", summary="Add or change a template", operation_id="put_template")
+    async def put_template(self, state: State, name: Type, data: JSONBody[wire.TemplateIn]) -> wire.TemplateOut:
+        """Runs that were made of it stay as they are. One of interlock.yaml is changed there alone (409)."""
+        done: wire.TemplateOut = await state.gateway.call(state.desk.put_template, name, data.task)
+        return done
+
+    @delete("/{name:str}", summary="Remove a template", operation_id="delete_template")
+    async def delete_template(self, state: State, name: Type) -> None:
+        """Runs that were made of it stay as they are."""
+        await state.gateway.call(state.desk.delete_template, name)
+
+
 class Operating(Controller):
     """Routes, limits, and the dispatcher as a whole."""
 
@@ -289,13 +320,9 @@ class Operating(Controller):
         self,
         state: State,
         after: Annotated[int | None, QueryParameter(ge=0, le=2**53)] = None,
-        last: Annotated[str | None, HeaderParameter(name="Last-Event-ID", max_length=20)] = None,
+        last: Annotated[str | None, HeaderParameter(name="Last-Event-ID", pattern=r"^[0-9]{1,15}$")] = None,
     ) -> Stream:
         """From now on; behind ``Last-Event-ID`` (or ``after``) without a gap. A comment every 15 seconds while nothing happens."""
-        if last is not None and not (last.isascii() and last.isdigit()):
-            raise InvalidInput(
-                "Last-Event-ID is no sequence number", hint="send the id of the last event that was seen"
-            )
         begin = int(last) if last is not None else after
         if begin is None:
             begin = await state.gateway.call(state.desk.last_seq)
@@ -328,9 +355,14 @@ class Health(Controller):
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @get("/openapi.json", include_in_schema=False)
-    async def schema(self, request: Asked) -> dict[str, Any]:
+    async def schema(self, state: State) -> Response[bytes]:
         """The description of this API."""
-        return request.app.openapi_schema.to_schema()
+        return Response(state.gateway.description, media_type="application/json")
+
+    @get("/docs", include_in_schema=False)
+    async def docs(self) -> Response[bytes]:
+        """The same for people."""
+        return page()
 
     @get("/healthz", summary="That the daemon is there", operation_id="healthz")
     async def health(self, state: State) -> wire.Health:

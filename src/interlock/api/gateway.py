@@ -19,14 +19,15 @@ import uvicorn
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
-from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 
 from interlock.api import faults
+from interlock.api.asking import Asked, before
 from interlock.api.board import Board
 from interlock.api.bridge import Bridge
+from interlock.api.connection import Connection
+from interlock.api.description import describe
 from interlock.api.desk import Desk
-from interlock.api.doors import Claims, Health, Operating, Runs
+from interlock.api.doors import Claims, Health, Operating, Runs, Templates
 from interlock.api.guard import Guard
 from interlock.api.lobby import Lobby
 from interlock.api.meter import Meter
@@ -37,19 +38,28 @@ from interlock.domain.token import Token
 T = TypeVar("T")
 log = logging.getLogger("interlock")
 PORT = 7420
-BODY_LIMIT = 4 * 1024 * 1024
 BACKLOG = 2048
+HEADERS = [
+    ("x-content-type-options", "nosniff"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cache-control", "no-store"),
+]
+"""Of every answer."""
 _END_SECONDS = 5.0
 _PATH_LIMIT = 107
 
 
 class Listen(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to listen. ``folder``: for the socket file. ``insists``: on this port, else any does if it is taken."""
+    """Where to listen. ``folder``: for the socket file. ``insists``: on this port, else any does if it is taken.
+
+    ``hosts``: further names that it goes by on loopback. ``strict``: a token is wanted there as well.
+    """
 
     host: str = "127.0.0.1"
     port: int = PORT
     folder: Path | None = None
     hosts: tuple[str, ...] = ()
+    strict: bool = False
     insists: bool = True
 
 
@@ -60,6 +70,8 @@ class Gateway:
         self.desk = desk
         self.addresses: list[str] = []
         self.ending = False
+        self.description = b""
+        """The API as OpenAPI; there once it serves."""
         self._listen = listen
         self._bridge: Bridge | None = None
         self.board = Board(desk.service)
@@ -111,7 +123,7 @@ class Gateway:
             bridge.tell(started)
 
         app = Litestar(
-            route_handlers=[Runs, Claims, Operating, Health],
+            route_handlers=[Runs, Claims, Templates, Operating, Health],
             on_startup=[begin],
             state=State({"gateway": self, "desk": self.desk, "lobby": Lobby(bridge, self.board)}),
             exception_handlers={
@@ -119,16 +131,14 @@ class Gateway:
                 HTTPException: faults.of_http,
                 Exception: faults.of_us,
             },
-            openapi_config=OpenAPIConfig(
-                title="Interlock",
-                version=self.desk.version,
-                path="/openapi",
-                render_plugins=[JsonRenderPlugin(path="/schema.json")],
-            ),
-            request_max_body_size=BODY_LIMIT,
+            request_class=Asked,
+            before_request=before,
+            openapi_config=None,
+            request_max_body_size=faults.BODY_LIMIT,
             logging_config=None,
         )
-        return Guard(app, token_of=self._token_of, hosts=self._listen.hosts)
+        self.description = msgspec.json.encode(describe(app, self.desk.version))
+        return Guard(app, token_of=self._token_of, hosts=self._listen.hosts, strict=self._listen.strict)
 
     async def _token_of(self, secret: str) -> Token | None:
         async def look() -> Token | None:
@@ -139,6 +149,8 @@ class Gateway:
     def _config(self, started: trio.Event) -> uvicorn.Config:
         return uvicorn.Config(
             self.application(started.set),
+            http=Connection,
+            headers=HEADERS,
             log_config=None,
             access_log=False,
             ws="none",

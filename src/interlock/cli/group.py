@@ -43,6 +43,8 @@ COMMANDS: dict[str, Entry] = {
     "pause": Entry("commands.brakes", "pause", DISPATCHER, "Start nothing new; running agents go on."),
     "resume": Entry("commands.brakes", "resume", DISPATCHER, "Start new runs again."),
     "routes": Entry("commands.routes", "routes", DISPATCHER, "Which agent does which type of work."),
+    "template": Entry("commands.template", "template", DISPATCHER, "Tasks with blanks in them."),
+    "token": Entry("commands.token", "token", DISPATCHER, "Who may come in by HTTP from elsewhere."),
     "limits": Entry("commands.numbers", "limits", DISPATCHER, "Limits and what is used of them."),
     "stats": Entry("commands.numbers", "stats", DISPATCHER, "Counts, waiting times, failure rate."),
     "init": Entry("commands.init", "init", UPKEEP, "Make interlock.yaml and the data folder here."),

@@ -110,11 +110,15 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP interface of a daemon. ``listen``: HOST:PORT; a port of 0 is any free one. ``hosts``: further names it goes by."""
+    """The HTTP interface of a daemon. ``listen``: HOST:PORT; a port of 0 is any free one. ``hosts``: further names it goes by.
+
+    ``require_token``: on loopback as well; the socket file is for whoever may read the data folder in any case.
+    """
 
     enabled: bool = True
     listen: str = "127.0.0.1:7420"
     hosts: tuple[str, ...] = ()
+    require_token: bool = False
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ the methods here run it on the store, with the time of the moment in which it ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from random import Random, SystemRandom
@@ -19,6 +19,7 @@ from interlock.domain.run import AgentHealth, Claim, Event, Instance, ProcessIde
 from interlock.domain.settings import Agent, Settings
 from interlock.domain.states import Reason, StopKind
 from interlock.domain.task import Task
+from interlock.domain.template import TaskTemplate
 from interlock.domain.token import Scope, Token
 from interlock.ports.clock import Clock
 from interlock.ports.store import Changes, Store, Tx
@@ -32,6 +33,7 @@ from interlock.service import (
     reads,
     submitting,
     supervising,
+    templating,
     tokens,
     waiting,
 )
@@ -286,6 +288,24 @@ class Service:
         return await self.write(
             lambda tx, ctx: claims.keep_late_result(tx, ctx, claim.run, claim.holder, claim.fence, outcome)
         )
+
+    # templates
+
+    async def templates(self) -> list[TaskTemplate]:
+        """All templates of tasks, by name: those of the configuration, and those of the database that it does not hide."""
+        return await self.read(templating.known)
+
+    async def template(self, name: str) -> TaskTemplate:
+        """One of them. Raises NotFound."""
+        return await self.read(lambda tx, ctx: templating.find(tx, ctx, name))
+
+    async def put_template(self, name: str, task: Mapping[str, Any]) -> TaskTemplate:
+        """Add or change one of the database. Raises InvalidInput, TooLarge, and Conflict for one of the configuration."""
+        return await self.write(lambda tx, ctx: templating.store_template(tx, ctx, name, task))
+
+    async def delete_template(self, name: str) -> None:
+        """Remove one of the database. Raises NotFound."""
+        await self.write(lambda tx, _: templating.delete_template(tx, name))
 
     # tokens
 

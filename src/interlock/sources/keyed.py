@@ -17,6 +17,7 @@ from interlock.sources.durations import exact_duration, format_size
 from interlock.sources.placed import ANY, Node
 
 MAX_INT = 2**31 - 1
+MOST_TASK_BYTES = 1024 * 1024
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -36,6 +37,7 @@ class Holds(StrEnum):
     LIMITS = "name: whole number"
     COMMAND = "shell text, or list of arguments"
     ENV = "NAME: text"
+    TASK = "task, its fields as in the API"
     ANYTHING = "anything"
 
 
@@ -198,5 +200,6 @@ _READ: dict[Holds, Callable[[Any, Key], Any]] = {
     Holds.LIMITS: _limits,
     Holds.COMMAND: _command,
     Holds.ENV: _environment,
+    Holds.TASK: lambda node, _: node.free_mapping(most_bytes=MOST_TASK_BYTES),
     Holds.ANYTHING: lambda node, _: node.free(),
 }

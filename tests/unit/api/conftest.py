@@ -88,13 +88,19 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-async def site(tmp_path: Path, settings: Settings) -> AsyncIterator[Site]:
+def listen(tmp_path: Path) -> Listen:
+    """On loopback, and on the socket file."""
+    return Listen(port=0, folder=tmp_path / "data")
+
+
+@pytest.fixture
+async def site(tmp_path: Path, settings: Settings, listen: Listen) -> AsyncIterator[Site]:
     """A gateway on a port of its own and a socket file."""
     data = tmp_path / "data"
     store = SqliteStore(data, create=True)
     service = Service(store, SystemClock(), settings, rng=Random(5))
     desk = Desk(service, Dispatching(), data=data, folder=tmp_path, version="1.2.3")
-    gateway = Gateway(desk, Listen(port=0, folder=data))
+    gateway = Gateway(desk, listen)
     async with trio.open_nursery() as nursery:
         await nursery.start(gateway.run)
         async with httpx.AsyncClient(base_url=gateway.addresses[0], timeout=20) as client:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import trio
 
-from interlock.api.gateway import SOCKET_NAME
+from interlock.domain.places import API_SOCKET
 from interlock.domain.run import Route
 
 RUNS = "/api/workflow-runs"
@@ -160,7 +160,7 @@ async def test_events_come_as_they_happen(site: Any) -> None:
 
 
 async def test_by_the_socket_file(site: Any) -> None:
-    path = site.data / SOCKET_NAME
+    path = site.data / API_SOCKET
     assert path.stat().st_mode & 0o777 == 0o600
     async with httpx.AsyncClient(
         transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://anything"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 from yard import Yard
 
@@ -53,3 +55,12 @@ def test_each_scope_reaches_as_far_as_those_before_it() -> None:
         [True, True, False],
         [True, True, True],
     ]
+
+
+def test_secrets_are_compared_in_constant_time(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = yard.do(tokens.create, "laptop", Scope.AGENT)
+    compared = []
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda one, other: compared.append((one, other)) or real(one, other))
+    assert yard.read(lambda tx: tokens.token_of(tx, secret)) is not None
+    assert compared == [(tokens.digest_of(secret), tokens.digest_of(secret))]
