@@ -138,8 +138,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """How things stand, and numbers over the last ``window_ms``; times in milliseconds, medians and 95th percentiles.
 
     ``counts_cut``: the window holds more events than are looked at, and ``counts`` are of the newest of them. ``wait_ms``,
-    ``start_ms`` and ``work_ms``: of the attempts of runs that ended; ``run_ms``: from a run's first claim to its end; ``claim_ms``: from an
-    offer to its claim. ``queue``: unfinished runs by state; ``lanes``: runs that could start, the longest lanes first.
+    ``start_ms`` and ``work_ms``: of the attempts of runs that ended; ``run_ms``: from a run's first claim to its end;
+    ``claim_ms``: from an offer to its claim. ``queue``: unfinished runs by state; ``lanes``: runs that could start, the longest
+    lanes first.
     """
 
     states: dict[str, int]

@@ -397,7 +397,7 @@ def _ended(run: Run) -> Wait:
 def _held(run: Run) -> Wait:
     return Wait(
         kind=WaitKind.HELD,
-        message="it is on hold",
+        message=f"it is on hold: {run.message}" if run.message else "it is on hold",
         short="on hold (`interlock unhold`)",
         remedy=f"`interlock unhold {run.number}`",
     )
