@@ -10,7 +10,7 @@ from yard import OWNER, START, Yard, said
 from interlock.decide.outcome import OutcomeKind
 from interlock.decide.reasons import Wait, WaitKind
 from interlock.domain.puller import Puller
-from interlock.domain.run import Brake, Instance, Run
+from interlock.domain.run import Brake, Instance, Route, Run
 from interlock.domain.settings import Limits, Mode
 from interlock.domain.states import TERMINAL, RunState
 from interlock.service import claims, operating, pulling, reads, supervising
@@ -102,6 +102,16 @@ def test_a_limit_says_who_is_in_the_way(yard: Yard) -> None:
     assert wait.message == "the limit of tag 'gpu' is full: 6 of 6 in use, by #1, #2, #3, #4, #5 and 1 more"
     assert wait.details == {"key": "tag:gpu", "cap": 6, "used": 6, "held_by": [run.number for run in holders[:5]]}
     assert "raise the limit" in wait.remedy
+
+
+def test_the_limit_of_a_route_for_many_types(yard: Yard) -> None:
+    yard.do(operating.put_route, Route(workflow_type="review.*", agent_id="a", max_concurrent=1))
+    yard.submit(type="review.code")
+    yard.dispatch()
+    run = yard.submit(type="review.code")
+    for around in (ALIVE, Surroundings(alive=(instance(total=7),))):
+        wait = only(why(yard, run, around))
+        assert (wait.kind, wait.details["key"], wait.details["cap"]) == (WaitKind.LIMIT, "route:review.code", 1)
 
 
 def test_every_limit_that_is_full(yard: Yard) -> None:
