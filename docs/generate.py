@@ -13,6 +13,7 @@ import click
 import interlock
 from interlock import config
 from interlock import testing as kit
+from interlock.api.meter import METRICS
 from interlock.cli.main import make_group
 from interlock.decide.outcome import AGENT_MAY_SAY
 from interlock.decide.reasons import WaitKind
@@ -115,6 +116,25 @@ def model() -> str:
     return "\n\n".join(parts)
 
 
+def metrics() -> str:
+    """What /metrics serves."""
+    rows = [
+        (f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.meaning)
+        for metric in METRICS
+    ]
+    return "\n\n".join(
+        [
+            "# Metrics",
+            "`interlock up` serves them at `/metrics`, in the text format of Prometheus. Counters and histograms begin at zero "
+            "when the daemon starts and follow the event log while it is up, whoever wrote to it; gauges say how things stand "
+            "when they are asked for. Times are seconds. `interlock stats` and `GET /api/workflow-runs/dispatcher/stats` answer "
+            "from the database instead, over a window that also covers earlier daemons.",
+            _table(("metric", "kind", "labels", "meaning"), rows),
+            "Beside these stand those of the process itself (`process_*`): CPU time, memory, open files.",
+        ]
+    )
+
+
 def python() -> str:
     """The public names of the package."""
     parts = ["# Python", inspect.cleandoc(interlock.__doc__ or "").replace("::\n\n", "\n\n", 1)]
@@ -161,6 +181,7 @@ def testing() -> str:
 PAGES = {
     "configuration.md": configuration,
     "cli.md": command_line,
+    "metrics.md": metrics,
     "model.md": model,
     "python.md": python,
     "testing.md": testing,

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import trio
@@ -23,6 +23,7 @@ from interlock.domain.run import Brake, Event, Instance, ProcessIdentity, Run
 from interlock.domain.settings import Agent, RuntimeKind, Settings
 from interlock.domain.task import Task
 from interlock.ports.runtime import CannotStart, Handle, Launch, Recovery
+from interlock.ports.store import Tx
 from interlock.runtimes import (
     AgentContext,
     CommandRuntime,
@@ -32,6 +33,8 @@ from interlock.runtimes import (
     raise_fd_limit,
 )
 from interlock.service import Service
+from interlock.service.context import Context
+from interlock.service.supervising import CLOCK_STEP_MS, follow_clock
 from interlock.service.waiting import Surroundings
 from interlock.store.clock import SystemClock
 from interlock.store.disk import trouble
@@ -40,6 +43,7 @@ from interlock.store.sqlite import SqliteStore
 if TYPE_CHECKING:
     from interlock.api import Gateway
 
+T = TypeVar("T")
 AgentFunction = Callable[[AgentContext], Awaitable[Any]]
 
 
@@ -169,6 +173,18 @@ class Interlock:
     async def surroundings(self) -> Surroundings:
         """What ``why`` needs beside the database."""
         return Surroundings(alive=await self.alive(), free_memory_bytes=available_memory_bytes())
+
+    async def rehearse(self, work: Callable[[Tx, Context], T]) -> T:
+        """Do ``work`` in a transaction that is undone: nothing of it is kept, or heard of by anybody."""
+        if abs(self.clock.step_ms()) > CLOCK_STEP_MS:
+            self.clock.reanchor()
+        epoch = self.clock.epoch()
+
+        def undone(tx: Tx) -> T:
+            follow_clock(tx, self.service.context(), epoch)
+            return work(tx, self.service.context())
+
+        return await self.store.rehearse(undone)
 
     def dispatcher(self, *, scope: str | None = None, alone: bool = True) -> Dispatcher:
         """A dispatcher in this process; start it with ``nursery.start(dispatcher.run)``."""

@@ -1,4 +1,4 @@
-"""Every command that README, tutorial and the page on testing tell a reader to type is typed here, in order, in an empty folder."""
+"""Every command that README, tutorial and some how-to pages tell a reader to type is typed here, in order, in an empty folder."""
 
 from __future__ import annotations
 
@@ -52,7 +52,14 @@ def _wait_for_daemon(folder: Path, daemon: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/tutorial.md", "docs/how-to/testing.md", "docs/how-to/agents-that-pull.md"]
+    "page",
+    [
+        "README.md",
+        "docs/tutorial.md",
+        "docs/how-to/testing.md",
+        "docs/how-to/agents-that-pull.md",
+        "docs/how-to/switch.md",
+    ],
 )
 def test_what_the_page_says_works(page: str, tmp_path: Path) -> None:
     daemon: subprocess.Popen[bytes] | None = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -13,8 +13,12 @@ from interlock.actors import Dispatcher
 from interlock.domain.run import Instance, Run
 from interlock.domain.settings import Agent, Settings
 from interlock.ports.runtime import Runtime
+from interlock.ports.store import Tx
 from interlock.service import Service
+from interlock.service.context import Context
 from interlock.service.waiting import Surroundings
+
+T = TypeVar("T")
 
 
 class Serving(Protocol):
@@ -70,6 +74,10 @@ class Opened(Protocol):
 
     async def surroundings(self) -> Surroundings:
         """What ``why`` needs beside the database."""
+        ...
+
+    async def rehearse(self, work: Callable[[Tx, Context], T]) -> T:
+        """Do ``work`` in a transaction that is undone: nothing of it is kept, or heard of by anybody."""
         ...
 
     def dispatcher(self, *, scope: str | None = None, alone: bool = True) -> Dispatcher:

@@ -132,6 +132,7 @@ class Reason(StrEnum):
 
     DONE = "done"
     EXTERNAL_COMPLETION = "external_completion"
+    EXTERNAL_FAILURE = "external_failure"
     EXIT_STATUS = "exit_status"
     AGENT_FAILED = "agent_failed"
     PERMANENT_FAILURE = "permanent_failure"

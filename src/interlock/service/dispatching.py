@@ -77,7 +77,7 @@ def dispatch(
     if not ctx.settings.enabled or paused(tx) is not None:
         return Dispatched(claimed=[], offered=[], more=False)
     if ctx.settings.mode is Mode.PUSH:
-        _withdraw_unwanted(tx, ctx, scope)
+        withdraw_unwanted(tx, ctx, scope)
     going = _Round(tx, ctx, owner, scope, bound)
     # Runs that came back with their slots (lost, given back) go first: they hold what others wait for.
     for run in tx.offers(pull=False, limit=ALL):
@@ -227,7 +227,7 @@ def _key_of(lane: Lane) -> LaneKey | None:
         return None
 
 
-def _withdraw_unwanted(tx: Tx, ctx: Context, scope: str | None) -> None:
+def withdraw_unwanted(tx: Tx, ctx: Context, scope: str | None) -> None:
     """Offers from a time when agents came for them: nobody comes in push mode, so they go back to the queue."""
     for run in tx.offers(pull=True, limit=ALL):
         if scope is None or run.batch == scope:

@@ -81,7 +81,8 @@ def _set_held(tx: Tx, ctx: Context, run: Run, *, held: bool, by: str) -> Run:
         )
     if run.held == held:
         return run
-    run = change(tx, ctx, run, held=held)
+    # What kept it on hold is said no more once it is not.
+    run = change(tx, ctx, run, held=held) if held else change(tx, ctx, run, held=held, message=None)
     if held and run.state is RunState.DISPATCHED:
         run = move(tx, ctx, run, RunEvent.WITHDRAW, by=by, reason=str(Reason.OPERATOR), message="it was put on hold")
     record(tx, ctx, run, Note.HOLD if held else Note.UNHOLD, by=by, before=run.state)

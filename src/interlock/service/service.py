@@ -28,6 +28,7 @@ from interlock.service import (
     claims,
     dispatching,
     filing,
+    importing,
     operating,
     pulling,
     reads,
@@ -38,6 +39,7 @@ from interlock.service import (
     waiting,
 )
 from interlock.service.context import OPERATOR, Context, find_run
+from interlock.sources.workflow_runs import OldRun
 
 T = TypeVar("T")
 FEW = 32
@@ -147,6 +149,10 @@ class Service:
             lambda tx, ctx: submitting.reconcile_batch(tx, ctx, batch, tasks, retry_failed=retry_failed, again=again),
             bulk=True,
         )
+
+    async def take_over(self, runs: Sequence[OldRun], wanted: importing.Wanted) -> list[importing.TakenOver]:
+        """Import runs of another dispatcher; see :func:`interlock.service.importing.take_over`."""
+        return await self.write(lambda tx, ctx: importing.take_over(tx, ctx, runs, wanted), bulk=True)
 
     async def retry(self, ref: Ref, *, by: str = OPERATOR) -> Run:
         """A new run of the task of a terminal one."""

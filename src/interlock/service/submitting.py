@@ -27,13 +27,14 @@ LATEST_MS = 253_402_300_799_000
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A task on its way in. ``key`` recognises it within its batch."""
+    """A task on its way in. ``key`` recognises it within its batch. ``message``: why it is held."""
 
     task: Task
     batch: str | None = None
     key: str | None = None
     retry_of: int | None = None
     held: bool = False
+    message: str | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,13 +83,14 @@ def submit(tx: Tx, ctx: Context, items: Sequence[Item], *, by: str = OPERATOR) -
             priority=task.priority + (route.priority if route is not None else 0),
             lane=lanes[lane],
             held=item.held,
+            message=item.message,
             needs_left=len(dict.fromkeys(task.needs)),
             not_before_ms=task.not_before_ms,
             created_ms=ctx.now_ms,
         )
         run = tx.add_run(derived(run, ctx.now_ms, ctx.settings))
         data = None if item.retry_of is None else {"retry_of": item.retry_of}
-        record(tx, ctx, run, RunEvent.SUBMIT, by=by, before=None, data=data)
+        record(tx, ctx, run, RunEvent.SUBMIT, by=by, before=None, message=item.message, data=data)
         done.append(Submitted(run=run, created=True))
     for index, item in enumerate(items):
         if done[index].created and item.task.needs:

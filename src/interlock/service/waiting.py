@@ -7,12 +7,12 @@ pays for that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from interlock.decide.capacity import GLOBAL, Saturated, saturated, slot_keys
+from interlock.decide.capacity import GLOBAL, Saturated, caps, saturated, slot_keys
 from interlock.decide.reasons import Wait, WaitKind
 from interlock.decide.routing import agent_for, waits_for_route
 from interlock.domain.run import Brake, Instance, Run
@@ -23,6 +23,8 @@ from interlock.service.brakes import paused
 from interlock.service.context import Context
 from interlock.service.dispatching import circumstances
 from interlock.sources.durations import format_duration
+
+replace = msgspec.structs.replace
 
 TRIES = 2
 """What could not be started this often in a row is taken for something that a person has to put right."""
@@ -61,6 +63,7 @@ class Waiting:
         self._used = tx.used()
         self._pause = paused(tx)
         self._limits: dict[str, Wait] = {}
+        self._caps_of: dict[int | None, Mapping[str, int]] = {}
         self._dispatchers: dict[str | None, list[Wait]] = {}
         self._known: dict[int, bool] = {}
 
@@ -262,14 +265,18 @@ class Waiting:
             details={"not_before_ms": until_ms, "why": run.not_before_why},
         )
 
-    def _caps(self, batch: str | None) -> dict[str, int]:
+    def _caps(self, batch: str | None) -> Mapping[str, int]:
         """The limits in force; of all together, that of the dispatchers which look after the run (`run -j` has its own)."""
         totals = [
             instance.total
             for instance in self._surroundings.alive
             if instance.scope in (None, batch) and instance.total is not None
         ]
-        return {**self._around.caps, GLOBAL: max(totals)} if totals else dict(self._around.caps)
+        total = max(totals, default=None)
+        if total not in self._caps_of:
+            limits = self._settings.limits if total is None else replace(self._settings.limits, total=total)
+            self._caps_of[total] = caps(replace(self._settings, limits=limits), self._around.routes)
+        return self._caps_of[total]
 
     def _limit(self, full: Saturated) -> Wait:
         if full.key not in self._limits:
@@ -397,7 +404,7 @@ def _ended(run: Run) -> Wait:
 def _held(run: Run) -> Wait:
     return Wait(
         kind=WaitKind.HELD,
-        message="it is on hold",
+        message=f"it is on hold: {run.message}" if run.message else "it is on hold",
         short="on hold (`interlock unhold`)",
         remedy=f"`interlock unhold {run.number}`",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -61,3 +62,18 @@ async def test_every_metric_has_its_row(site: Any) -> None:
     served = {family.name for family in text_string_to_metric_families(answer.text)}
     rows = {metric.name.removesuffix("_total") for metric in METRICS}
     assert {name for name in served if name.startswith("interlock_")} == rows
+
+
+async def test_every_metric_is_in_the_reference(site: Any) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/reference/metrics.md").read_text("utf-8")
+    answer = await site.client.get("/metrics")
+    served = {
+        line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE ") and " process_" not in line
+    }
+    assert len(served) == len(METRICS)
+    for name in served:
+        assert f"| `{name}` |" in page, f"{name} is not in docs/reference/metrics.md: python docs/generate.py"
+    for metric in METRICS:
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{metric.name}` |"))
+        assert metric.meaning in row
+        assert all(f"`{label}`" in row for label in metric.labels)

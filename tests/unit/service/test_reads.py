@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yard import OWNER, START, Yard
+from yard import OWNER, START, Yard, said
 
 from interlock.decide.outcome import OutcomeKind
 from interlock.decide.reasons import Wait, WaitKind
-from interlock.domain.run import Brake, Instance, Run
+from interlock.domain.puller import Puller
+from interlock.domain.run import Brake, Instance, Route, Run
 from interlock.domain.settings import Limits, Mode
 from interlock.domain.states import TERMINAL, RunState
-from interlock.service import claims, operating, reads
+from interlock.service import claims, operating, pulling, reads, supervising
 from interlock.service.reads import Filter
 from interlock.service.waiting import Surroundings
 
@@ -101,6 +102,16 @@ def test_a_limit_says_who_is_in_the_way(yard: Yard) -> None:
     assert wait.message == "the limit of tag 'gpu' is full: 6 of 6 in use, by #1, #2, #3, #4, #5 and 1 more"
     assert wait.details == {"key": "tag:gpu", "cap": 6, "used": 6, "held_by": [run.number for run in holders[:5]]}
     assert "raise the limit" in wait.remedy
+
+
+def test_the_limit_of_a_route_for_many_types(yard: Yard) -> None:
+    yard.do(operating.put_route, Route(workflow_type="review.*", agent_id="a", max_concurrent=1))
+    yard.submit(type="review.code")
+    yard.dispatch()
+    run = yard.submit(type="review.code")
+    for around in (ALIVE, Surroundings(alive=(instance(total=7),))):
+        wait = only(why(yard, run, around))
+        assert (wait.kind, wait.details["key"], wait.details["cap"]) == (WaitKind.LIMIT, "route:review.code", 1)
 
 
 def test_every_limit_that_is_full(yard: Yard) -> None:
@@ -305,3 +316,74 @@ def test_how_long_it_took_counts_every_attempt_and_the_downtime(yard: Yard) -> N
     yard.do(lambda tx, _: tx.shift_deadlines(400))
     yard.end(claim, OutcomeKind.FAILED)
     assert yard.ask(reads.worked_ms, [claim.run]) == {claim.run: 1000}
+
+
+def test_numbers_of_the_event_log(yard: Yard) -> None:
+    yard.submit("before the window")
+    yard.dispatch()
+    yard.now += 3_600_001
+    yard.configure(mode=Mode.PULL)
+    offered = yard.submit(type="review")
+    yard.dispatch()
+    yard.now += 700
+    claim = yard.on(offered, claims.claim_offer, holder="s1")
+    yard.now += 900_000
+    yard.do(supervising.reap, 10)
+    yard.now += 50
+    yard.on(offered, claims.claim_offer, holder="s2")
+    stats = yard.ask(reads.stats, 3_600_000)
+    assert claim.holder == "s1"
+    assert stats.counts == reads.Counts(submits=1, dispatches=1, claims=2, lapses=1)
+    assert not stats.counts_cut
+    assert stats.claim_ms == {"p50": 700, "p95": 700, "max": 700}
+    assert {use.key: (use.used, use.cap) for use in stats.slots}["global"] == (2, 100)
+    assert yard.ask(reads.stats, 8_000_000).counts.submits == 2
+
+
+def test_the_numbers_look_at_the_newest_events_only(yard: Yard) -> None:
+    for number in range(20):
+        yard.submit(str(number))
+    all_of_them = yard.ask(reads.stats, 3_600_000, most_events=20)
+    assert (all_of_them.counts.submits, all_of_them.counts_cut) == (20, False)
+    some = yard.ask(reads.stats, 3_600_000, most_events=7)
+    assert (some.counts.submits, some.counts_cut) == (7, True)
+
+
+def test_redispatches_and_retries_are_counted(yard: Yard) -> None:
+    yard.configure(mode=Mode.PULL)
+    run = yard.submit()
+    yard.dispatch()
+    yard.do(pulling.look, Puller(holder="s1"), 10)
+    yard.now += 301_000
+    yard.do(pulling.look, Puller(holder="s1"), 10)
+    yard.do(supervising.reap, 10)
+    assert yard.ask(reads.stats, 3_600_000).counts.redispatches == 1
+    claim = yard.on(run, claims.claim_offer, holder="s1")
+    yard.do(claims.finish, claim.run, claim.holder, claim.fence, said(OutcomeKind.FAILED))
+    stats = yard.ask(reads.stats, 3_600_000)
+    assert stats.counts.retries == 1
+    assert stats.run_ms == {}
+    yard.on(run, operating.cancel)
+    yard.now += 500
+    assert yard.ask(reads.stats, 3_600_000).run_ms == {"p50": 0, "p95": 0, "max": 0}
+
+
+def test_depth_and_age_by_state_and_lane(yard: Yard) -> None:
+    yard.configure(limits=Limits(total=1, per_tag={"gpu": 1}))
+    yard.submit("working")
+    yard.dispatch()
+    for age in range(3):
+        yard.now += 1000
+        yard.submit(f"gpu {age}", tags=("gpu", "other"), type="review")
+    yard.now += 1000
+    yard.submit("held", held=True)
+    yard.now += 500
+    stats = yard.ask(reads.stats, 3_600_000)
+    assert [(depth.name, depth.runs, depth.oldest_ms) for depth in stats.queue] == [
+        ("claimed", 1, 4500),
+        ("queued", 4, 3500),
+    ]
+    assert [(depth.name, depth.runs, depth.oldest_ms) for depth in stats.lanes] == [("type review, tag gpu", 3, 3500)]
+    for number in range(12):
+        yard.submit(type=f"t{number}")
+    assert len(yard.ask(reads.stats, 3_600_000).lanes) == 10

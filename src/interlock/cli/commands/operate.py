@@ -1,4 +1,4 @@
-"""Commands that change runs: ``cancel``, ``retry``, ``hold``, ``unhold``, ``set``, ``answer``."""
+"""Commands that change runs: ``cancel``, ``retry``, ``close``, ``hold``, ``unhold``, ``set``, ``answer``."""
 
 from __future__ import annotations
 
@@ -119,6 +119,30 @@ def retry(session: Session, /, runs: Sequence[str], failed: bool, tag: str | Non
         return status
 
     return session.run(retry_them)
+
+
+@click.command()
+@runs_argument
+@click.option("--message", metavar="TEXT", default="done elsewhere", show_default=True, help="What is kept with them.")
+@json_option
+@pass_session
+def close(session: Session, /, runs: Sequence[str], message: str, as_json: bool) -> int:
+    """Say that runs were done elsewhere: they are completed, and what needs them goes on. An agent at work on one is stopped.
+
+    \b
+    Example:
+      interlock close 12 --message 'done by hand'
+    """
+    named(runs)
+
+    def words(run: Run) -> str:
+        if run.terminal:
+            return f"{run_words(run)} is completed: {run.message}"
+        return f"{run_words(run)} is being stopped; it is completed once its agent is gone."
+
+    return session.run(
+        lambda il: each_run(il, runs, lambda run: il.service.close(run, message=message), words=words, as_json=as_json)
+    )
 
 
 @click.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -23,7 +23,7 @@ from interlock.store.sqlite.commits import Commits, Piece
 from interlock.store.sqlite.connection import connect
 from interlock.store.sqlite.errors import meaning
 from interlock.store.sqlite.listening import Listeners, Listening
-from interlock.store.sqlite.readonly import is_denied, read_only_access
+from interlock.store.sqlite.readonly import is_denied, read_only_access, refusal
 from interlock.store.sqlite.schema import prepare
 from interlock.store.sqlite.transaction import SqliteTx
 from interlock.store.sqlite.writer import Writer
@@ -77,6 +77,7 @@ class SqliteStore:
         self._listeners = Listeners(self.bell)
         self._readers: list[sqlite3.Connection] = []
         self._reading = trio.CapacityLimiter(READERS)
+        self._rehearsing = trio.CapacityLimiter(1)
         self._closed = False
         self._commits = None if inline else Commits(self._writer, self._announce)
         self._checkpointer: upkeep.Checkpointer | None = None
@@ -192,6 +193,35 @@ class SqliteStore:
                     tx.connection.close()
                 else:
                     self._readers.append(tx.connection)
+
+    async def rehearse(self, work: Callable[[SqliteTx], T]) -> T:
+        """Run ``work`` in a transaction that is undone: it may write, and nothing of that is kept, on disk, or heard of.
+        Nobody else writes meanwhile, so it should be short.
+        """
+        return await trio.to_thread.run_sync(partial(self.rehearse_now, work), limiter=self._rehearsing)
+
+    def rehearse_now(self, work: Callable[[SqliteTx], T]) -> T:
+        """:meth:`rehearse` on this thread."""
+        self._check_open()
+        if self.read_only:
+            raise refusal(self.path)
+        try:
+            with closing(self._connection(writing=True)) as connection:
+                # What does not fit into the cache would go to the log on disk before it is undone.
+                connection.execute("PRAGMA cache_spill = OFF")
+                connection.execute("BEGIN IMMEDIATE")
+                tx = SqliteTx(connection)
+                tx.careful = True
+                try:
+                    return work(tx)
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            refused = meaning(error, self.path)
+            if refused is None:
+                raise
+            raise refused from error
 
     def _reader(self) -> sqlite3.Connection:
         try:

@@ -140,9 +140,16 @@ SELECT state, count(*) FROM runs GROUP BY state;
 SELECT state, count(*) FROM runs WHERE batch = ? GROUP BY state;
 
 -- name: ready_lanes
--- The longest lanes: key, how many could start, and when the oldest of them was made.
-SELECT lanes.key, count(*), min(runs.created_ms) FROM runs JOIN lanes ON lanes.id = runs.lane WHERE runs.ready = 1
-GROUP BY runs.lane ORDER BY count(*) DESC, runs.lane LIMIT ?;
+-- The longest lanes: key, how many could start, and when the oldest of them was made. Numbers grow with that time, and the index
+-- of what is ready has them.
+SELECT lanes.key, found.many, (SELECT created_ms FROM runs WHERE number = found.oldest)
+FROM (SELECT lane, count(*) AS many, min(number) AS oldest FROM runs INDEXED BY runs_ready WHERE ready = 1 GROUP BY lane) AS found
+JOIN lanes ON lanes.id = found.lane ORDER BY found.many DESC, found.lane LIMIT ?;
+
+-- name: state_ages
+-- Unfinished runs: how many are in a state, and when the oldest of them was made.
+SELECT found.state, found.many, (SELECT created_ms FROM runs WHERE number = found.oldest)
+FROM (SELECT state, count(*) AS many, min(number) AS oldest FROM runs WHERE ended_ms IS NULL GROUP BY state) AS found;
 
 -- name: unfinished_types
 SELECT DISTINCT workflow_type FROM runs WHERE ended_ms IS NULL AND workflow_type IS NOT NULL;
@@ -155,6 +162,11 @@ UPDATE runs SET priority = base_priority + ?1 WHERE ended_ms IS NULL AND workflo
 -- What stats are made of: the newest ended attempts.
 SELECT a.claimed_ms - r.created_ms, a.started_ms - a.claimed_ms, a.ended_ms - a.claimed_ms, a.state
 FROM runs r JOIN attempts a ON a.run = r.number WHERE r.ended_ms >= ? ORDER BY r.ended_ms DESC LIMIT ?;
+
+-- name: run_durations
+-- From a run's first claim to its end, of the newest ended ones.
+SELECT ended_ms - first_claimed_ms FROM runs WHERE ended_ms >= ? AND first_claimed_ms IS NOT NULL
+ORDER BY ended_ms DESC LIMIT ?;
 
 -- name: prunable
 -- A need stays until everyone who waits for it was told.
@@ -189,6 +201,20 @@ SELECT {event} FROM run_events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?;
 
 -- name: events_after
 SELECT {event} FROM run_events WHERE seq > ? ORDER BY seq LIMIT ?;
+
+-- name: event_at
+-- The first event from a sequence number on.
+SELECT seq, at_ms FROM run_events WHERE seq >= ? ORDER BY seq LIMIT 1;
+
+-- name: event_counts
+-- How many there were of each event, by whether it was for a lapse.
+SELECT event, reason IS 'lease_lapsed', count(*) FROM run_events WHERE seq >= ? AND at_ms >= ? GROUP BY 1, 2;
+
+-- name: claim_latencies
+-- From the offer to the claim, of the newest claims.
+SELECT c.at_ms - (SELECT o.at_ms FROM run_events o WHERE o.run = c.run AND o.seq < c.seq
+  AND o.event IN ('dispatch', 'redispatch', 'release') ORDER BY o.seq DESC LIMIT 1)
+FROM run_events c WHERE c.seq >= ? AND c.at_ms >= ? AND c.event = 'claim' ORDER BY c.seq DESC LIMIT ?;
 
 -- name: last_seq
 SELECT max(seq) FROM run_events;

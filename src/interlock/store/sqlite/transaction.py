@@ -260,6 +260,9 @@ class SqliteTx:
     def ready_lanes(self, limit: int) -> list[tuple[str, int, int]]:
         return [(key, count, since_ms) for key, count, since_ms in self._all("ready_lanes", limit)]
 
+    def state_ages(self) -> list[tuple[str, int, int]]:
+        return [(state, count, since_ms) for state, count, since_ms in self._all("state_ages")]
+
     def drop_empty_lanes(self) -> None:
         self._do("drop_empty_lanes")
 
@@ -338,6 +341,17 @@ class SqliteTx:
 
     def last_seq(self) -> int:
         return int(self._one("last_seq")[0] or 0)
+
+    def event_from(self, seq: int) -> tuple[int, int] | None:
+        row = self._one("event_at", seq)
+        return None if row is None else (int(row[0]), int(row[1]))
+
+    def event_counts(self, seq: int, since_ms: int) -> list[tuple[str, bool, int]]:
+        return [(event, bool(lapsed), count) for event, lapsed, count in self._all("event_counts", seq, since_ms)]
+
+    def claim_latencies(self, seq: int, since_ms: int, limit: int) -> list[int]:
+        found = self._all("claim_latencies", seq, since_ms, limit)
+        return [latency for (latency,) in found if latency is not None]
 
     # slots
 
@@ -505,3 +519,6 @@ class SqliteTx:
 
     def durations(self, since_ms: int, limit: int) -> list[tuple[Any, ...]]:
         return self._all("durations", since_ms, limit)
+
+    def run_durations(self, since_ms: int, limit: int) -> list[int]:
+        return [took for (took,) in self._all("run_durations", since_ms, limit)]
