@@ -181,9 +181,12 @@ def test_who_insists_leaves_at_once_and_the_next_start_sees_to_the_agents(yard: 
     deaf = f"trap '' TERM; {WAITING}"
     process = yard.start("run", "todo.md", "--agent", deaf, "-j", "1")
     yard.until(lambda: yard.read("began") == "one\n", "an agent runs")
-    for words in ("nothing new is started", "stopping 1 agent", "leaving at once"):
+    for words in ("nothing new is started", "stopping 1 agent"):
         process.send_signal(signal.SIGINT)
         yard.until(lambda words=words: words in process.stderr.readline(), words)
+    yard.until(lambda: yard.runs()[0]["stop"], "that it is to be stopped is on disk")
+    process.send_signal(signal.SIGINT)
+    yard.until(lambda: "leaving at once" in process.stderr.readline(), "it leaves")
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert len(yard.agents_alive()) > 0

@@ -254,11 +254,12 @@ class Running:
             return
         working = len(dispatcher.active_runs())
         if self._killing and self._everything is not None:
-            # Somebody insists. That they are to be stopped is on disk: the next start sees to it.
+            # Somebody insists. Those of which it is on disk already that they are to be stopped are stopped by the next start,
+            # which takes up the others.
             self._left = True
             self._looking.cancel()
             self._everything.cancel()
-            self.screen.remark("leaving at once; what still runs is stopped by the next start")
+            self.screen.remark("leaving at once; the next start sees to what still runs")
             return
         # First the deed, then the words.
         if kind is signal.SIGHUP:
