@@ -28,8 +28,11 @@ MEASURED = (
     "CPU of the daemon",
     "database per finished run",
     "each pruned before the next",
+    "durable claims over HTTP, 32 connections",
+    "offer to claim under a long poll",
+    "memory of a waiting agent",
 )
-PEERS = ("huey", "procrastinate", "litequeue", "GNU parallel")
+PEERS = ("huey", "procrastinate", "litequeue", "GNU parallel", "hypercorn")
 
 
 @pytest.mark.slow
