@@ -294,6 +294,28 @@ def delete_route(workflow_type: str) -> Request[None]:
     return Request(method="DELETE", path=_route_path(workflow_type), read=_nothing, repeatable=False)
 
 
+def list_templates() -> Request[wire.Templates]:
+    """All templates of tasks."""
+    return Request(method="GET", path="/api/templates", read=_templates)
+
+
+def get_template(name: str) -> Request[wire.TemplateOut]:
+    """A template, with the names that it asks for."""
+    return Request(method="GET", path=_template_path(name), read=_template)
+
+
+def put_template(name: str, task: Mapping[str, Any]) -> Request[wire.TemplateOut]:
+    """Add or change a template: a task with ``${name}`` in its texts."""
+    body = msgspec.json.encode(wire.TemplateIn(task=dict(task)))
+    return Request(method="PUT", path=_template_path(name), body=body, read=_template)
+
+
+def delete_template(name: str) -> Request[None]:
+    """Remove a template."""
+    # Sent twice it would not be found.
+    return Request(method="DELETE", path=_template_path(name), read=_nothing, repeatable=False)
+
+
 def limits() -> Request[wire.LimitsOut]:
     """Every limit, and every key that has active runs."""
     return Request(method="GET", path="/api/limits", read=_limits)
@@ -334,6 +356,10 @@ def _path(run: Ref, what: str | None = None) -> str:
 
 def _route_path(workflow_type: str) -> str:
     return f"/api/routing/{quote(workflow_type, safe='')}"
+
+
+def _template_path(name: str) -> str:
+    return f"/api/templates/{quote(name, safe='')}"
 
 
 def _params(**given: Any) -> tuple[tuple[str, str], ...]:
@@ -389,6 +415,8 @@ _beat = _json(wire.HeartbeatOut)
 _log_size = _json(wire.LogOut)
 _routes = _json(wire.Routes)
 _route = _json(wire.RouteOut)
+_templates = _json(wire.Templates)
+_template = _json(wire.TemplateOut)
 _limits = _json(wire.LimitsOut)
 _dispatching = _json(wire.Dispatching)
 _health = _json(wire.Health)

@@ -97,3 +97,14 @@ def test_a_template_has_the_fields_of_a_submit() -> None:
     from interlock.wire import Submission
 
     assert set(FIELDS) == set(Submission.__struct_fields__) - {"template", "params", "held"}
+
+
+async def test_by_the_client(site: Any) -> None:
+    from interlock.client import AsyncClient
+
+    async with AsyncClient(site.gateway.addresses[0]) as client:
+        made = await client.put_template("by client", REVIEW)
+        assert made == await client.get_template("by client")
+        assert [one.name for one in (await client.list_templates()).templates] == ["by client", "fixed"]
+        await client.delete_template("by client")
+        assert [one.name for one in (await client.list_templates()).templates] == ["fixed"]
