@@ -72,6 +72,9 @@ def test_it_decides_and_does_nothing(desk: Any) -> None:
     assert contents(desk) == before
     assert desk.did() == []
     assert not (desk.folder / ".interlock" / "http.sock").exists()
+    assert desk.interlock("add", "four").returncode == 0
+    shadow.until("#4 waits: the limit of global is full")
+    assert shadow.said().count("#3 waits: ") == 1, "a reason that stays is said once"
     assert desk.interlock("close", "1").returncode == 0
     shadow.until("#1 has ended (completed): its slots are free")
     shadow.until("would start #3 by worker")
@@ -80,8 +83,7 @@ def test_it_decides_and_does_nothing(desk: Any) -> None:
     said = shadow.end()
     assert "Shadow of a dispatcher" in said
     assert said.endswith("Shadow ends: 3 runs would have been started or offered.\n")
-    assert said.count("#3 waits: ") == 1
-    assert desk.states() == ["completed", "queued", "queued"]
+    assert desk.states() == ["completed", "queued", "queued", "queued"]
     assert "no dispatcher is running" in desk.interlock("ps").stdout
 
 
