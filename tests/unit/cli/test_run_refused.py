@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture
 def pushing(desk: Any) -> Any:
     """The desk, with a dispatcher that starts agents."""
-    (desk.folder / "interlock.yaml").write_text("agents: {worker: 'true'}\nserver: {port: 1}\n")
+    (desk.folder / "interlock.yaml").write_text("agents: {worker: 'true'}\nstore: {kind: x}\n")
     (desk.folder / "todo.md").write_text("- [ ] one\n- [ ] two\n")
     return desk
 
@@ -31,7 +31,7 @@ def test_an_agent_that_is_none(pushing: Any, agent: str, words: str) -> None:
 
 def test_what_has_become_of_a_backlog_is_told(pushing: Any) -> None:
     """Nothing is dispatched, so that it ends at once."""
-    (pushing.folder / "interlock.yaml").write_text("dispatch: {enabled: false}\nserver: {port: 1}\n")
+    (pushing.folder / "interlock.yaml").write_text("dispatch: {enabled: false}\nstore: {kind: x}\n")
     (pushing.folder / "todo.yaml").write_text("- {id: a, title: one}\n- {id: b, title: two}\n")
     said = pushing.interlock("run", "todo.yaml", "--agent", "true")
     assert (said.status, "2 tasks: 2 new" in said.err) == (1, True)

@@ -183,11 +183,11 @@ def test_the_daemon_on_a_terminal_and_without_one(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(sys.stdout, "isatty", lambda: True)
-        daemon._print([Said("a [red]line[/red]", "bold"), Said("another")])
+        daemon.print_said([Said("a [red]line[/red]", "bold"), Said("another")])
     assert "a [red]line[/red]" in capsys.readouterr().out
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", None)
-        daemon._print([Said("nobody hears it")])
+        daemon.print_said([Said("nobody hears it")])
     assert capsys.readouterr().out == ""
 
 

@@ -160,7 +160,9 @@ def _print(il: Opened, story: Story, out: Output, *, attempt: int | None, lines:
         return
     there = tail.copy(out)
     tail.close()
-    if not there and lines != 0:
+    if not there and chosen.remote and not tail.path.exists():
+        warn(f"{run_words(story.run)} has no output here: {chosen.holder} works elsewhere, and has sent none.")
+    elif not there and lines != 0:
         so_far = "yet" if chosen.ended_ms is None else "at all"
         where = "" if tail.path.exists() else f" ({tail.path} is not there)"
         warn(f"Attempt {chosen.fence} of {run_words(story.run)} has written nothing {so_far}{where}.")
