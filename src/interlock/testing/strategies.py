@@ -23,6 +23,7 @@ from interlock.domain.settings import (
     OnTimeout,
     Retry,
     Role,
+    Server,
     Settings,
 )
 from interlock.domain.task import PRIORITY_LIMIT, Task, TaskContext
@@ -184,6 +185,18 @@ def _agents() -> st.SearchStrategy[dict[str, Agent]]:
     )
 
 
+_templates = st.fixed_dictionaries(
+    {"title": st.sampled_from(("Review $repo", "Nightly"))}, optional={"priority": st.just(3)}
+)
+_servers = st.builds(
+    Server,
+    enabled=st.booleans(),
+    listen=st.sampled_from(("127.0.0.1:7420", "[::1]:0", "0.0.0.0:80")),
+    hosts=st.lists(names, max_size=2, unique=True).map(tuple),
+    require_token=st.booleans(),
+)
+
+
 @st.composite
 def settings(draw: st.DrawFn) -> Settings:
     """Settings as a sound configuration file can give them: names that are used are defined, numbers are in their ranges."""
@@ -228,6 +241,8 @@ def settings(draw: st.DrawFn) -> Settings:
         min_free_memory_bytes=draw(st.integers(0, 2**40)),
         stop_grace_ms=draw(st.integers(0, DAY)),
         poll_ms=draw(st.integers(10, DAY)),
+        templates=draw(st.dictionaries(names, _templates, max_size=2)),
+        server=draw(_servers),
     )
 
 

@@ -78,6 +78,13 @@ def document_of(configuration: Settings) -> dict[str, Any]:
         "dispatch": dispatch,
         "agents": {name: _agent(agent) for name, agent in configuration.agents.items()},
         "roles": {name: _role(role) for name, role in configuration.roles.items()},
+        "templates": configuration.templates,
+        "server": {
+            "enabled": configuration.server.enabled,
+            "listen": configuration.server.listen,
+            "hosts": list(configuration.server.hosts),
+            "requireToken": configuration.server.require_token,
+        },
     }
     found = _without_nothing(document)
     assert isinstance(found, dict)
