@@ -23,8 +23,14 @@ from interlock.runtimes.process import is_keeper, read_stat
 
 SOURCES = Path(interlock.__file__).parent
 POINTS = sorted(
-    {name for path in SOURCES.rglob("*.py") for name in re.findall(r'crashpoint\("([^"]+)"\)', path.read_text())}
+    {
+        name
+        for path in SOURCES.rglob("*.py")
+        for name in re.findall(r'crashpoint\("([^"]+)"\)', path.read_text())
+        if not name.startswith("agent.")
+    }
 )
+"""Of a daemon. Those of `interlock agent` are passed by tests of its own."""
 AT_START = {"migrate"}
 """Points that are passed only where a database is made: a test of their own is for them."""
 OF_RECOVERY = "recover."

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from interlock.decide.capacity import GLOBAL
+from interlock.domain.puller import Puller
 from interlock.domain.run import Attempt, Event, Lane, Run
 from interlock.domain.states import ACTIVE, HELD_BY_AGENT, TERMINAL, RunState
 from interlock.machines.table import ATTEMPT, RUN
@@ -212,9 +213,9 @@ class OneRunTx:
     def adhoc_agents(self) -> dict[str, Any]:
         return {}
 
-    def pullers_since(self, seen_ms: int) -> list[tuple[str, str | None, list[str]]]:
+    def pullers_since(self, seen_ms: int) -> list[Puller]:
         del seen_ms
-        return [(holder, None, []) for holder in self._pullers]
+        return [Puller(holder=holder) for holder in self._pullers]
 
     def drop_pullers(self, seen_before_ms: int) -> None:
         """They are not kept here."""

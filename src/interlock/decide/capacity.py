@@ -76,10 +76,11 @@ class _WithPatterns(dict[str, int]):
         self._routes = routes
 
     def get(self, key: str, default: Any = None) -> Any:
-        found = super().get(key)
-        if found is None and key.startswith(ROUTE) and key[len(ROUTE) :] not in self._routes:
+        if key.startswith(ROUTE):
             route = route_for(key[len(ROUTE) :], self._routes)
             found = None if route is None else route.max_concurrent
+        else:
+            found = super().get(key)
         return default if found is None else found
 
 

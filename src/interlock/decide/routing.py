@@ -18,7 +18,7 @@ def route_for(workflow_type: str | None, routes: Mapping[str, Route]) -> Route |
         return None
     if (route := routes.get(workflow_type)) is not None:
         return route
-    patterns = [pattern for pattern in routes if is_pattern(pattern) and fnmatchcase(workflow_type, pattern)]
+    patterns = [pattern for pattern in routes if fnmatchcase(workflow_type, pattern)]
     return routes[max(patterns, key=_specificity)] if patterns else None
 
 

@@ -107,7 +107,10 @@ def test_a_limit_of_a_pattern_is_for_each_type_that_matches_it() -> None:
     assert limits.get("route:review.docs") == 2
     assert limits.get("route:review.code") is None, "the most specific one does not limit it"
     assert limits.get("route:build") is None
-    assert limits.get("tag:review.docs") is None
+    assert limits.get("label:review.docs") is None
+    assert limits.get("label:review.docs", 7) == limits.get("route:build", 7) == 7
+    assert limits.get("route:review.docs", 7) == 2
+    assert limits.get("global") == Settings().limits.total
     keys = ("global", "route:review.docs")
     assert saturated(keys, {"route:review.docs": 1}, limits) == []
     assert [each.key for each in saturated(keys, {"route:review.docs": 2}, limits)] == ["route:review.docs"]

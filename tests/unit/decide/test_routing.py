@@ -69,6 +69,21 @@ def test_the_most_specific_pattern_wins(workflow_type: str | None, pattern: str 
     assert (found and found.workflow_type) == pattern
 
 
+@pytest.mark.parametrize("other", ["re*", "r*b*d"])
+def test_more_that_is_spelt_out_is_more_specific(other: str) -> None:
+    routes = {each: Route(workflow_type=each, agent_id=each) for each in ("*build", other)}
+    found = route_for("rebuild", routes)
+    assert found is not None
+    assert found.workflow_type == "*build"
+
+
+def test_a_type_of_that_very_name_comes_first() -> None:
+    routes = {each: Route(workflow_type=each, agent_id=each) for each in ("[x]", "*")}
+    found = route_for("[x]", routes)
+    assert found is not None
+    assert found.workflow_type == "[x]"
+
+
 def test_of_two_as_specific_it_is_always_the_same() -> None:
     routes = {each: Route(workflow_type=each, agent_id=each) for each in ("a*", "*b")}
     backwards = dict(reversed(routes.items()))
@@ -77,4 +92,4 @@ def test_of_two_as_specific_it_is_always_the_same() -> None:
 
 
 def test_what_a_pattern_is() -> None:
-    assert [each for each in ("a", "a.*", "?", "[ab]") if is_pattern(each)] == ["a.*", "?", "[ab]"]
+    assert [each for each in ("a", "X", "a.*", "?", "[ab]") if is_pattern(each)] == ["a.*", "?", "[ab]"]
