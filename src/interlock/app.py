@@ -15,6 +15,7 @@ import trio
 from interlock.actors import Dispatcher, Ending
 from interlock.actors.instance import alive_instances
 from interlock.actors.run import Surroundings as ActorSurroundings
+from interlock.api.listening import Listen, Listening
 from interlock.cli.main import run_command_line
 from interlock.config import Config, example_config, load_config
 from interlock.domain.errors import Conflict, InvalidInput, NotFound
@@ -41,7 +42,7 @@ from interlock.store.disk import trouble
 from interlock.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from interlock.api import Gateway
+    from interlock.api.gateway import Gateway
 
 T = TypeVar("T")
 AgentFunction = Callable[[AgentContext], Awaitable[Any]]
@@ -201,27 +202,30 @@ class Interlock:
         )
         return Dispatcher(around, scope=scope, alone=alone, free_memory=available_memory_bytes, version=version())
 
-    def gateway(self, dispatcher: Dispatcher, listen: str | None = None) -> Gateway:
-        """The HTTP interface beside a dispatcher of this process; start it with ``nursery.start(gateway.run)``.
+    def listening(self, listen: str | None = None) -> Listening:
+        """Where the HTTP interface listens, not opened yet. ``listen``: HOST:PORT, else as configured. Raises InvalidInput."""
+        server = self.settings.server
+        host, port = split_address(listen or server.listen)
+        return Listening(
+            Listen(
+                host=host,
+                port=port,
+                folder=self.data,
+                hosts=server.hosts,
+                strict=server.require_token,
+                insists=listen is not None,
+            )
+        )
 
-        ``listen``: HOST:PORT, else as configured. Raises InvalidInput for what is no address.
-        """
-        # Half a second, which only a daemon has to wait for.
-        from interlock.api import Desk, Gateway, Listen  # noqa: PLC0415
+    def gateway(self, dispatcher: Dispatcher, listening: Listening) -> Gateway:
+        """The HTTP interface beside a dispatcher of this process; start it with ``nursery.start(gateway.run)``."""
+        # Half a second, which only a daemon has to wait for, and not before it dispatches.
+        from interlock.api.desk import Desk  # noqa: PLC0415
+        from interlock.api.gateway import Gateway  # noqa: PLC0415
 
-        host, port = split_address(listen or self.settings.server.listen)
         folder = self.config_path.parent if self.config_path is not None else Path.cwd()
         desk = Desk(self.service, dispatcher, data=self.data, folder=folder, version=version())
-        server = self.settings.server
-        where = Listen(
-            host=host,
-            port=port,
-            folder=self.data,
-            hosts=server.hosts,
-            strict=server.require_token,
-            insists=listen is not None,
-        )
-        return Gateway(desk, where)
+        return Gateway(desk, listening)
 
     def check_agent(self, agent: Agent) -> str | None:
         """Why an agent could not be started now, or None."""
@@ -253,7 +257,7 @@ class Interlock:
         """A person vouches that the agent of a run is gone: its attempt is lost, and never starts any more. Raises OSError."""
         run = await self.service.get(ref)
         attempt = await self.store.read(lambda tx: tx.attempt(run.number, run.fence))
-        if attempt is not None and attempt.folder is not None:
+        if attempt is not None and attempt.folder is not None and not attempt.remote:
             # Its dispatcher may only be asleep, on its way to the start.
             await trio.to_thread.run_sync(give_up, self.data / attempt.folder)
         return await self.service.forget(run)

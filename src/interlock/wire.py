@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.domain.run import Attempt, Event, Route, Run, Usage
+from interlock.domain.settings import LONGEST_LEASE_MS
 from interlock.domain.task import PRIORITY_LIMIT, Task, TaskContext
 from interlock.domain.template import TaskTemplate
 
@@ -26,7 +27,7 @@ Words = Annotated[str, Meta(max_length=1_000_000)]
 """What an agent has to say, as it comes: an end is not refused for a colour code in its message."""
 Names = Annotated[tuple[Name, ...], Meta(max_length=100)]
 Seconds = Annotated[float, Meta(gt=0, le=10 * 366 * 86_400)]
-LeaseSeconds = Annotated[float, Meta(ge=0.001, le=86_400)]
+LeaseSeconds = Annotated[float, Meta(ge=0.001, le=LONGEST_LEASE_MS // 1000)]
 Fence = Annotated[int, Meta(ge=1, le=2**31)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Priority = Annotated[int, Meta(ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 from typing import Any
 
 import pytest
@@ -267,6 +268,33 @@ def test_cancel_all_asks_on_a_terminal(desk: Any) -> None:
     assert desk.states() == ["queued"]
     assert desk.interlock("cancel", "--all").returncode == 0
     assert desk.states() == ["cancelled"]
+
+
+def test_an_address_that_is_taken_is_told_before_anything_starts(desk: Any) -> None:
+    assert desk.interlock("add", "one").returncode == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused = desk.interlock("up", "--listen", address)
+    assert refused.returncode == 4
+    assert f"cannot listen on {address}" in refused.stderr
+    assert "--no-http" in refused.stderr
+    assert desk.states() == ["queued"]
+
+
+def test_a_peer_and_a_refused_one_leave_the_socket_file_to_the_first(desk: Any) -> None:
+    first = up(desk)
+    path = desk.folder / ".interlock" / "api.sock"
+    desk.until(path.is_socket, "it serves")
+    assert desk.interlock("up").returncode == 4
+    peer = desk.start("up", "--peer", "--listen", "127.0.0.1:0")
+    desk.until(lambda: desk.interlock("ps").stdout.count("dispatcher active") == 2, "the peer is up")
+    peer.send_signal(signal.SIGINT)
+    assert peer.wait(60) == 0
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+    first.send_signal(signal.SIGINT)
+    assert first.wait(60) == 0
+    assert not path.exists()
 
 
 def test_forget(desk: Any) -> None:

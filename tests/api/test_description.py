@@ -17,8 +17,9 @@ import httpx
 import pytest
 import trio
 
-from interlock.api import Gateway, Listen
 from interlock.api.desk import Desk
+from interlock.api.gateway import Gateway
+from interlock.api.listening import Listen, Listening
 from interlock.domain.settings import Agent, Limits, Mode, Settings
 from interlock.domain.task import Task
 from interlock.service import Service
@@ -51,7 +52,7 @@ async def _serve(data: Path, up: threading.Event, told: dict[str, Any]) -> None:
         mode=Mode.PULL, agents={"worker": Agent(name="worker", command="true")}, limits=Limits(total=1000)
     )
     service = Service(store, SystemClock(), settings, rng=Random(5))
-    gateway = Gateway(Desk(service, Dispatching(), data=data, folder=data, version="1"), Listen(port=0))
+    gateway = Gateway(Desk(service, Dispatching(), data=data, folder=data, version="1"), Listening(Listen(port=0)))
     await service.submit_all([Task(title=f"run {n}") for n in range(OFFERED)])
     await service.dispatch(owner="o1")
     for number in range(1, CLAIMED + 1):

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
 import interlock
-from interlock.api import Desk, Gateway, Listen
+from interlock.api.desk import Desk
+from interlock.api.gateway import Gateway
+from interlock.api.listening import Listen, Listening
 from interlock.domain.settings import Limits, Mode, Settings
 
 RUNS = "/api/workflow-runs"
@@ -55,7 +57,7 @@ class Server(threading.Thread):
         self._token = trio.lowlevel.current_trio_token()
         async with interlock.open(self._folder / "data", config) as il, trio.open_nursery() as nursery:
             desk = Desk(il.service, Dispatching(), data=il.data, folder=self._folder, version="0")
-            gateway = Gateway(desk, Listen(port=0))
+            gateway = Gateway(desk, Listening(Listen(port=0)))
             await nursery.start(gateway.run)
             self.port = int(gateway.addresses[0].rpartition(":")[2])
             self.up.set()

@@ -4,8 +4,3 @@ Three parts. The *desk* (:mod:`interlock.api.desk`) is on trio's loop, with the 
 The *doors* (Litestar handlers) are on an asyncio loop in a thread of the HTTP server, and know of wire shapes only. The
 *bridge* carries calls from there to here. So the server's speed is its own, and the service is used by one loop, as ever.
 """
-
-from interlock.api.desk import Desk
-from interlock.api.gateway import Gateway, Listen
-
-__all__ = ["Desk", "Gateway", "Listen"]

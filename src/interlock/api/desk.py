@@ -28,6 +28,7 @@ from interlock.ports.store import Tx
 from interlock.prompts import build_prompt, role_text
 from interlock.service import Service
 from interlock.service.claims import checked, claim_of
+from interlock.service.context import find_run
 from interlock.service.reads import Filter, Stats
 from interlock.service.templating import check, fill, parameters, template_of
 
@@ -191,11 +192,11 @@ class Desk:
 
     async def start(self, ref: str, under: wire.Under) -> wire.RunOut:
         """The agent works."""
-        return wire.run_out(await self.service.start(await self._claim(ref, under)))
+        return wire.run_out(await self.service.start(self._claim(ref, under)))
 
     async def heartbeat(self, ref: str, beat: wire.HeartbeatRequest) -> wire.HeartbeatOut:
         """It still does; whether it is to go on."""
-        answer = await self.service.renew(await self._claim(ref, beat), wire.ms_of(beat.lease_seconds))
+        answer = await self.service.renew(self._claim(ref, beat), wire.ms_of(beat.lease_seconds))
         return wire.HeartbeatOut(
             go_on=answer.go_on, reason=answer.reason, lease_expires_at=wire.time_of(answer.lease_expires_ms)
         )
@@ -249,10 +250,10 @@ class Desk:
     async def usage(self, ref: str, said: wire.UsageRequest) -> None:
         """What was used so far."""
         usage = Usage(input_tokens=said.input_tokens, output_tokens=said.output_tokens, cost_usd=said.cost_usd)
-        await self.service.report_usage(await self._claim(ref, said), usage)
+        await self.service.report_usage(self._claim(ref, said), usage)
 
     async def _finish(self, ref: str, under: wire.Under, outcome: Outcome) -> wire.RunOut:
-        claim = await self._claim(ref, under)
+        claim = self._claim(ref, under)
         try:
             return wire.run_out(await self.service.finish(claim, outcome))
         except StaleClaim:
@@ -260,8 +261,9 @@ class Desk:
                 await self.service.keep_late_result(claim, outcome)
             raise
 
-    async def _claim(self, ref: str, under: wire.Under) -> Claim:
-        run = await self.service.get(ref)
+    def _claim(self, ref: str, under: wire.Under) -> Claim:
+        # At once: whether it is the live one is looked at under it.
+        run = self.service.store.peek(lambda tx: find_run(tx, ref))
         return Claim(run=run.number, run_id=run.id, holder=under.agent_session, fence=under.fence, lease_expires_ms=0)
 
     # logs
@@ -271,7 +273,7 @@ class Desk:
         content = _content(said)
         if said.offset + len(content) > LOG_LIMIT:
             raise Conflict(f"the log of an attempt holds {LOG_LIMIT} bytes at most", hint="leave the rest out")
-        claim = await self._claim(ref, said)
+        claim = self._claim(ref, said)
         attempt = await self.service.write(lambda tx, _: _live(tx, claim))
         path = AttemptFiles(self._data / str(attempt.folder)).log
         lock = self._writing.setdefault((claim.run, claim.fence), trio.Lock())

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
-import stat
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +16,7 @@ from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 
+from interlock.actors.supervision import keep_running
 from interlock.api import faults
 from interlock.api.asking import Asked, before
 from interlock.api.board import Board
@@ -29,16 +26,14 @@ from interlock.api.description import describe
 from interlock.api.desk import Desk
 from interlock.api.doors import Claims, Health, Operating, Runs, Templates
 from interlock.api.guard import Guard
+from interlock.api.listening import BACKLOG, Listening
 from interlock.api.lobby import Lobby
 from interlock.api.meter import Meter
-from interlock.domain.errors import Conflict, InterlockError, InvalidInput
-from interlock.domain.places import API_SOCKET
+from interlock.domain.errors import InterlockError
 from interlock.domain.token import Token
 
 T = TypeVar("T")
 log = logging.getLogger("interlock")
-PORT = 7420
-BACKLOG = 2048
 HEADERS = [
     ("x-content-type-options", "nosniff"),
     ("cross-origin-resource-policy", "same-origin"),
@@ -46,36 +41,26 @@ HEADERS = [
 ]
 """Of every answer."""
 _END_SECONDS = 5.0
-_PATH_LIMIT = 107
-
-
-class Listen(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to listen. ``folder``: for the socket file. ``insists``: on this port, else any does if it is taken.
-
-    ``hosts``: further names that it goes by on loopback. ``strict``: a token is wanted there as well.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = PORT
-    folder: Path | None = None
-    hosts: tuple[str, ...] = ()
-    strict: bool = False
-    insists: bool = True
 
 
 class Gateway:
-    """Serves ``desk`` over HTTP. :meth:`run` in a nursery; :attr:`addresses` once it has started."""
+    """Serves ``desk`` over HTTP, where ``listening`` does. :meth:`run` in a nursery."""
 
-    def __init__(self, desk: Desk, listen: Listen) -> None:
+    def __init__(self, desk: Desk, listening: Listening) -> None:
         self.desk = desk
-        self.addresses: list[str] = []
         self.ending = False
         self.description = b""
         """The API as OpenAPI; there once it serves."""
-        self._listen = listen
+        self._listening = listening
         self._bridge: Bridge | None = None
+        self.server: uvicorn.Server | None = None
         self.board = Board(desk.service)
         self.meter = Meter(desk.service)
+
+    @property
+    def addresses(self) -> list[str]:
+        """What people are told."""
+        return self._listening.addresses
 
     async def call(self, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """On the server's loop: one call of the desk."""
@@ -87,23 +72,32 @@ class Gateway:
         return await self.meter.text(len(self.board))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled. Reports started when requests are served. Raises Conflict for an address that is taken."""
-        with ExitStack() as opened:
-            sockets = self._open(opened)
+        """Until cancelled. Reports started when requests are served. Raises Conflict for an address that is taken.
+
+        What goes wrong in it is its own matter: it is started again, and the dispatcher goes on.
+        """
+        self._listening.open()
+        started = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_running, "the HTTP interface", partial(self._serve, started))
+            await started.wait()
+            task_status.started()
+
+    async def _serve(self, started: trio.Event) -> None:
+        sockets = self._listening.open()
+        self.ending, self.board = False, Board(self.desk.service)
+        try:
             async with trio.open_nursery() as nursery:
                 self._bridge = Bridge(nursery)
-                nursery.start_soon(self.board.run)
-                await nursery.start(self.meter.run)
-                started = trio.Event()
-                server = uvicorn.Server(self._config(started))
+                nursery.start_soon(keep_running, "the board of offers", self.board.run)
+                nursery.start_soon(keep_running, "the meter", self.meter.run)
+                server = self.server = uvicorn.Server(self._config(started))
                 thread = threading.Thread(target=_serve, args=(server, sockets), name="interlock http", daemon=True)
                 thread.start()
                 try:
-                    await _until(started, thread)
-                    task_status.started()
                     while thread.is_alive():
                         await trio.sleep(1)
-                    raise Conflict("the HTTP server ended by itself", hint="the daemon's log says why")
+                    raise RuntimeError("the HTTP server ended by itself")
                 finally:
                     self.ending = True
                     self.board.close()
@@ -112,6 +106,8 @@ class Gateway:
                         while thread.is_alive():
                             await trio.sleep(0.01)
                     nursery.cancel_scope.cancel()
+        finally:
+            self._listening.close()
 
     def application(self, started: Callable[[], None]) -> Any:
         """The ASGI application."""
@@ -138,7 +134,9 @@ class Gateway:
             logging_config=None,
         )
         self.description = msgspec.json.encode(describe(app, self.desk.version))
-        return Guard(app, token_of=self._token_of, hosts=self._listen.hosts, strict=self._listen.strict)
+        return Guard(
+            app, token_of=self._token_of, hosts=self._listening.where.hosts, strict=self._listening.where.strict
+        )
 
     async def _token_of(self, secret: str) -> Token | None:
         async def look() -> Token | None:
@@ -163,103 +161,9 @@ class Gateway:
             backlog=BACKLOG,
         )
 
-    def _open(self, opened: ExitStack) -> list[socket.socket]:
-        sockets: list[socket.socket] = []
-        try:
-            found = _tcp(self._listen.host, self._listen.port)
-        except Conflict:
-            if self._listen.insists:
-                raise
-            log.warning("port %d is taken: another one serves", self._listen.port)
-            found = _tcp(self._listen.host, 0)
-        for made in found:
-            sockets.append(opened.enter_context(made))
-            host, port = made.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            self.addresses.append(f"http://{shown}:{port}")
-        if self._listen.folder is not None:
-            path = self._listen.folder / API_SOCKET
-            sockets.append(opened.enter_context(_unix(path)))
-            opened.callback(_remove, path)
-            self.addresses.append(str(path))
-        return sockets
-
 
 def _serve(server: uvicorn.Server, sockets: Sequence[socket.socket]) -> None:
     try:
         server.run(sockets=list(sockets))
     except BaseException:
         log.exception("the HTTP server failed")
-
-
-async def _until(started: trio.Event, thread: threading.Thread) -> None:
-    while not started.is_set():
-        if not thread.is_alive():
-            raise Conflict("the HTTP server could not start", hint="the daemon's log says why")
-        with trio.move_on_after(0.1):
-            await started.wait()
-
-
-def _tcp(host: str, port: int) -> Iterable[socket.socket]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise InvalidInput(f"there is no address '{host}': {error.strerror}", hint="--listen 127.0.0.1:7420") from None
-    made: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            listening = socket.socket(family, kind, protocol)
-            made.append(listening)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.bind(address)
-            listening.listen(BACKLOG)
-    except OSError as error:
-        for each in made:
-            each.close()
-        raise Conflict(
-            f"cannot listen on {host}:{port}: {error.strerror}",
-            hint="another daemon may have it: --listen HOST:PORT (port 0: any), or --no-http",
-        ) from None
-    return made
-
-
-def _unix(path: Path) -> socket.socket:
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.lstat(path).st_mode):
-                # The lock of the data folder is held: whoever made it is gone.
-                path.unlink()
-        with _ShortName(path) as short:
-            listening.bind(short)
-        path.chmod(0o600)
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise Conflict(f"cannot listen on {path}: {error.strerror}", hint="remove what is there") from None
-    return listening
-
-
-class _ShortName:
-    """A name for ``path`` that a socket's address has room for."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd: int | None = None
-
-    def __enter__(self) -> str:
-        if len(os.fsencode(self._path)) <= _PATH_LIMIT:
-            return str(self._path)
-        self._fd = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._fd}/{self._path.name}"
-
-    def __exit__(self, *_: object) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()

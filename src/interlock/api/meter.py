@@ -80,6 +80,7 @@ class Meter:
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
         self._offered: dict[int, int] = {}
+        self._after = service.store.peek(lambda tx: tx.last_seq())
         for metric in METRICS:
             made = (metric.name, metric.meaning, metric.labels)
             if metric.kind == "counter":
@@ -91,16 +92,13 @@ class Meter:
                 self._histograms[metric.name] = Histogram(*made, registry=self._registry, buckets=buckets)
         ProcessCollector(registry=self._registry)
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """For ever: follow the event log from now on."""
-        store = self._service.store
-        after = store.peek(lambda tx: tx.last_seq())
+    async def run(self) -> None:
+        """For ever: follow the event log, from where it ended when this was made."""
         async with self._service.changes() as changes:
-            task_status.started()
             while True:
-                found = await self._service.events(after, PAGE)
+                found = await self._service.events(self._after, PAGE)
                 for event in found:
-                    after = event.seq
+                    self._after = event.seq
                     self._count(event)
                 if not found:
                     with trio.move_on_after(self._service.settings.poll_ms / 1000):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import trio
 
 from interlock.actors import Dispatcher, Ending
-from interlock.cli.host import Opened
+from interlock.cli.host import Listening, Opened
 from interlock.cli.lines import event_line, event_style, is_news
 from interlock.cli.output import console
 from interlock.cli.painter import write_all
@@ -77,6 +77,7 @@ class Daemon:
         self._titles: dict[int, str] = {}
         self._started: dict[int, int] = {}
         self._signals = 0
+        self._listening: Listening | None = None
 
     async def run(self) -> int:
         """Until it was told to end and has ended. The exit status."""
@@ -88,24 +89,32 @@ class Daemon:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._hear_signals, dispatcher)
+                listening = await self._listen()
                 after = await self.il.service.store.read(lambda tx: tx.last_seq())
                 await nursery.start(dispatcher.run)
                 self._greet(dispatcher)
                 nursery.start_soon(self._tell, after)
-                if self.serves:
-                    await self._serve(nursery, dispatcher)
+                if listening is not None:
+                    await nursery.start(self.il.gateway(dispatcher, listening).run)
+                    self.speaker.say(f"HTTP: {', '.join(listening.addresses)}")
                 await dispatcher.ended.wait()
                 nursery.cancel_scope.cancel()
             await self._part()
         finally:
+            if self._listening is not None:
+                self._listening.close()
             log.removeHandler(handler)
             self.speaker.close()
         return 0
 
-    async def _serve(self, nursery: trio.Nursery, dispatcher: Dispatcher) -> None:
-        gateway = self.il.gateway(dispatcher, self.listen)
-        await nursery.start(gateway.run)
-        self.speaker.say(f"HTTP: {', '.join(gateway.addresses)}")
+    async def _listen(self) -> Listening | None:
+        """Listen before anything is dispatched: an address that cannot be had is told instead."""
+        if not self.serves or (self.alone and await self.il.alive()):
+            # A second one for the folder: the dispatcher says so.
+            return None
+        self._listening = self.il.listening(self.listen)
+        self._listening.open()
+        return self._listening
 
     def _greet(self, dispatcher: Dispatcher) -> None:
         il, settings = self.il, self.il.settings

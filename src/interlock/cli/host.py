@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -21,10 +21,22 @@ from interlock.service.waiting import Surroundings
 T = TypeVar("T")
 
 
-class Serving(Protocol):
-    """An HTTP interface."""
+class Listening(Protocol):
+    """Where an HTTP interface listens."""
 
     addresses: list[str]
+
+    def open(self) -> object:
+        """Listen. Raises Conflict for an address that is taken."""
+        ...
+
+    def close(self) -> None:
+        """Listen no more."""
+        ...
+
+
+class Serving(Protocol):
+    """An HTTP interface."""
 
     async def run(self, task_status: trio.TaskStatus[None] = ...) -> None:
         """Until cancelled. Reports started when requests are served."""
@@ -84,7 +96,11 @@ class Opened(Protocol):
         """A dispatcher in this process; start it with ``nursery.start(dispatcher.run)``."""
         ...
 
-    def gateway(self, dispatcher: Dispatcher, listen: str | None = None) -> Serving:
+    def listening(self, listen: str | None = None) -> Listening:
+        """Where the HTTP interface listens, not opened yet; ``listen``: HOST:PORT, else as configured."""
+        ...
+
+    def gateway(self, dispatcher: Dispatcher, listening: Any) -> Serving:
         """The HTTP interface beside a dispatcher of this process; start it with ``nursery.start(gateway.run)``."""
         ...
 

@@ -15,9 +15,10 @@ import httpx
 
 from interlock.client import calls
 from interlock.client.calls import Request
-from interlock.client.places import SocketName, is_on_loopback, place_of
+from interlock.client.places import is_on_loopback, place_of
 from interlock.client.trying import Again, Patience, Trouble, Trying, timeout_of
 from interlock.domain.errors import InvalidInput
+from interlock.domain.socket_name import SocketName
 
 P = ParamSpec("P")
 T = TypeVar("T")

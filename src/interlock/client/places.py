@@ -11,8 +11,6 @@ import msgspec
 from interlock.domain.errors import InvalidInput
 
 DEFAULT_URL = "http://127.0.0.1:7420"
-_PATH_LIMIT = 107
-"""What fits into the address of a Unix socket."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,23 +44,3 @@ def is_on_loopback(base: str) -> bool:
     """Whether a URL is one of this machine: no proxy is asked for it."""
     name = urlsplit(base).hostname or ""
     return name in ("localhost", "::1") or name.startswith("127.")
-
-
-class SocketName:
-    """A name for a socket file that fits into an address; :meth:`close` when it is no longer needed."""
-
-    def __init__(self, path: Path) -> None:
-        self._folder: int | None = None
-        self.name = str(path)
-        if len(os.fsencode(path)) > _PATH_LIMIT:
-            try:
-                self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError as error:
-                raise InvalidInput(f"{path.parent} cannot be opened: {error.strerror}") from None
-            self.name = f"/proc/self/fd/{self._folder}/{path.name}"
-
-    def close(self) -> None:
-        """Let go of the folder."""
-        if self._folder is not None:
-            os.close(self._folder)
-            self._folder = None

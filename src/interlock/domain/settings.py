@@ -12,6 +12,8 @@ import msgspec
 
 SECOND = 1000
 MINUTE = 60 * SECOND
+LONGEST_LEASE_MS = 24 * 60 * MINUTE
+"""What an agent may ask for."""
 
 
 class Mode(StrEnum):

@@ -13,6 +13,7 @@ from interlock.decide.routing import agent_for, route_for
 from interlock.decide.staleness import timeout_at
 from interlock.domain.errors import AlreadyClaimed, Conflict, InvalidInput, StaleClaim
 from interlock.domain.run import Attempt, Claim, ProcessIdentity, Run, Usage
+from interlock.domain.settings import LONGEST_LEASE_MS
 from interlock.domain.states import AttemptState, Note, RunEvent, RunState, StopKind
 from interlock.machines.table import ATTEMPT
 from interlock.ports.store import Tx
@@ -22,7 +23,6 @@ from interlock.service.dispatching import attempt_timeout_ms, circumstances, cla
 from interlock.service.moves import change, move, record
 
 replace = msgspec.structs.replace
-MAX_LEASE_MS = 24 * 3600 * 1000
 OVER = "stop working on it, and ask for the next offer"
 
 
@@ -114,7 +114,7 @@ def claim_offer(
 
 
 def _check_lease(lease_ms: int | None) -> None:
-    if lease_ms is not None and not 0 < lease_ms <= MAX_LEASE_MS:
+    if lease_ms is not None and not 0 < lease_ms <= LONGEST_LEASE_MS:
         raise InvalidInput(
             f"a lease of {lease_ms} ms: it lies between 1 ms and a day",
             hint="leave it out for the configured one, and renew more often",

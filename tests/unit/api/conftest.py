@@ -11,8 +11,9 @@ import httpx
 import pytest
 import trio
 
-from interlock.api import Gateway, Listen
 from interlock.api.desk import Desk
+from interlock.api.gateway import Gateway
+from interlock.api.listening import Listen, Listening
 from interlock.domain.run import Run
 from interlock.domain.settings import Agent, Limits, Mode, Settings
 from interlock.domain.task import Task
@@ -100,7 +101,7 @@ async def site(tmp_path: Path, settings: Settings, listen: Listen) -> AsyncItera
     store = SqliteStore(data, create=True)
     service = Service(store, SystemClock(), settings, rng=Random(5))
     desk = Desk(service, Dispatching(), data=data, folder=tmp_path, version="1.2.3")
-    gateway = Gateway(desk, listen)
+    gateway = Gateway(desk, Listening(listen))
     async with trio.open_nursery() as nursery:
         await nursery.start(gateway.run)
         async with httpx.AsyncClient(base_url=gateway.addresses[0], timeout=20) as client:

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from interlock.api import Listen
+from interlock.api.listening import Listen
 from interlock.domain.token import Scope
 
 RUNS = "/api/workflow-runs"

@@ -30,7 +30,6 @@ async def until(site: Any, name: str, value: float, labels: str = "") -> dict[tu
 
 async def test_what_happens_is_counted(site: Any) -> None:
     run, under = await site.claimed("one", type="build")
-    await site.service.submit_all([])
     await site.post(f"/{run.number}/release", under)
     claim = await site.post("/claim-next", {"agent_session": "s2"})
     await site.post(f"/{run.number}/complete", {"agent_session": "s2", "fence": claim["fence"]})
@@ -44,7 +43,6 @@ async def test_what_happens_is_counted(site: Any) -> None:
 
 async def test_how_things_stand(site: Any) -> None:
     await site.claimed("one", tags=("gpu",))
-    await site.service.submit_all([])
     await site.post("", [{"title": "two", "workflow_type": "build"}, {"title": "three", "workflow_type": "build"}])
     found = await numbers(site)
     assert found["interlock_runs", "claimed"] == 1

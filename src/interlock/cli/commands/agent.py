@@ -8,9 +8,7 @@ import click
 
 from interlock.cli.options import milliseconds
 from interlock.cli.session import Session, pass_session, run_async
-
-LONGEST_LEASE_MS = 24 * 3600 * 1000
-"""What a server takes."""
+from interlock.domain.settings import LONGEST_LEASE_MS
 
 
 @click.command()
