@@ -10,6 +10,9 @@ import asyncio
 import json
 import sys
 import time
+from typing import cast
+
+import uvloop
 
 
 class Caller(asyncio.Protocol):
@@ -24,8 +27,7 @@ class Caller(asyncio.Protocol):
         self.over = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self._send()
 
     def data_received(self, data: bytes) -> None:
@@ -95,7 +97,7 @@ async def run(host: str, port: int, path: str, connections: int, count: int) -> 
 def main() -> None:
     """As a program."""
     host, port, path, connections, count = sys.argv[1:]
-    print(*asyncio.run(run(host, int(port), path, int(connections), int(count))))
+    print(*uvloop.run(run(host, int(port), path, int(connections), int(count))))
 
 
 if __name__ == "__main__":

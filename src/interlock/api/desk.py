@@ -21,7 +21,7 @@ from interlock.decide.outcome import Outcome, OutcomeKind
 from interlock.domain.attempt_files import AttemptFiles
 from interlock.domain.errors import AlreadyClaimed, Conflict, InvalidInput, NotFound, StaleClaim, Unavailable
 from interlock.domain.puller import Puller
-from interlock.domain.run import Attempt, Claim, Route, Usage
+from interlock.domain.run import Attempt, Claim, Route, Run, Usage
 from interlock.domain.states import Reason, RunState
 from interlock.domain.task import Task
 from interlock.ports.store import Tx
@@ -145,7 +145,7 @@ class Desk:
     async def claim(self, ref: str, asked: wire.ClaimRequest) -> wire.Claimed:
         """Claim a run. Asked again by the same session, or with the same request id: the same claim."""
         try:
-            claim = await self.service.claim(
+            run = await self.service.claim_run(
                 ref,
                 holder=asked.agent_session,
                 agent=asked.agent_id,
@@ -156,22 +156,19 @@ class Desk:
         except AlreadyClaimed as error:
             if asked.request_id is not None or error.details.get("holder") != asked.agent_session:
                 raise
-            claim = claim_of(await self.service.get(ref))
-        return await self._claimed(claim, asked.lease_seconds)
+            run = await self.service.get(ref)
+        return await self._claimed(run, asked.lease_seconds)
 
     async def claim_next(self, puller: Puller, asked: wire.NextRequest) -> wire.Claimed | None:
         """Claim the next offer that fits; None when there is none."""
-        claim = await self.service.claim_next(
+        run = await self.service.claim_next(
             puller, request_id=asked.request_id, lease_ms=wire.ms_of(asked.lease_seconds)
         )
-        return None if claim is None else await self._claimed(claim, asked.lease_seconds)
+        return None if run is None else await self._claimed(run, asked.lease_seconds)
 
-    async def _claimed(self, claim: Claim, lease_seconds: float | None) -> wire.Claimed:
-        run, earlier = self.service.store.peek(
-            lambda tx: (tx.run(claim.run), tx.attempts(claim.run) if claim.fence > 1 else [])
-        )
-        if run is None:
-            raise NotFound(f"there is no run #{claim.run} any more")
+    async def _claimed(self, run: Run, lease_seconds: float | None) -> wire.Claimed:
+        claim = claim_of(run)
+        earlier = self.service.store.peek(lambda tx: tx.attempts(run.number)) if run.fence > 1 else []
         try:
             role = role_text(run.task, self.service.settings, self._folder)
         except OSError as error:

@@ -39,7 +39,7 @@ def claim_of(run: Run) -> Claim:
     )
 
 
-def claim_offer(
+def claim_offered(
     tx: Tx,
     ctx: Context,
     run: Run,
@@ -49,17 +49,19 @@ def claim_offer(
     request_id: str | None = None,
     lease_ms: int | None = None,
     offer: int | None = None,
-) -> Claim:
-    """Claim an offer from outside. The same request again gets the same claim; a request whose claim is over, or that was
-    made for an ``offer`` (a dispatch_count) that is not open any more, is :class:`StaleClaim`; one that another holder was
-    faster than is :class:`AlreadyClaimed`.
+) -> Run:
+    """Claim an offer from outside: the run under its claim.
+
+    The same request again gets the same claim; a request whose claim is over, or that was made for an ``offer`` (a
+    dispatch_count) that is not open any more, is :class:`StaleClaim`; one that another holder was faster than is
+    :class:`AlreadyClaimed`.
     """
     if not holder:
         raise InvalidInput("a claim needs a holder", hint="give the name of the agent's session")
     _check_lease(lease_ms)
     if request_id is not None and (spent := tx.attempt_by_request(run.number, request_id)) is not None:
         if spent.ended_ms is None and spent.holder == holder:
-            return claim_of(run)
+            return run
         raise StaleClaim(
             f"request {request_id} has had its claim on #{run.number}",
             hint="ask for the next offer with a new request id",
@@ -99,7 +101,7 @@ def claim_offer(
             tx.take_slots(run.number, (key,))
     route = route_for(run.task.type, around.routes)
     timeout_ms = attempt_timeout_ms(run, around.agents.get(agent_name or ""), route, ctx.settings)
-    claimed = claim(
+    return claim(
         tx,
         ctx,
         run,
@@ -110,7 +112,11 @@ def claim_offer(
         owner=None,
         request_id=request_id,
     )
-    return claim_of(claimed)
+
+
+def claim_offer(tx: Tx, ctx: Context, run: Run, **how: Any) -> Claim:
+    """The claim of :func:`claim_offered`."""
+    return claim_of(claim_offered(tx, ctx, run, **how))
 
 
 def _check_lease(lease_ms: int | None) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from interlock.domain.errors import Conflict, InvalidInput, StaleClaim
 from interlock.domain.puller import Puller
-from interlock.domain.run import Claim, Run
+from interlock.domain.run import Run
 from interlock.ports.store import Tx
-from interlock.service.claims import claim_of, claim_offer
+from interlock.service.claims import claim_offered
 from interlock.service.context import Context
 
 FIRST_LOOK = 2
@@ -29,8 +29,8 @@ def look(tx: Tx, ctx: Context, puller: Puller, limit: int) -> list[Run]:
 
 def claim_next(
     tx: Tx, ctx: Context, puller: Puller, *, request_id: str | None = None, lease_ms: int | None = None
-) -> Claim | None:
-    """Claim the most urgent offer that ``puller`` takes; None when there is none. The same ``request_id``
+) -> Run | None:
+    """Claim the most urgent offer that ``puller`` takes: the run under its claim; None when there is none. The same ``request_id``
     again gets the same claim.
 
     Raises StaleClaim for a request whose claim is over.
@@ -40,14 +40,14 @@ def claim_next(
     if request_id is not None and (made := tx.claimed_by_request(request_id, puller.holder)) is not None:
         run = tx.run(made.run)
         if run is not None and made.ended_ms is None and run.fence == made.fence:
-            return claim_of(run)
+            return run
         raise StaleClaim(
             f"request {request_id} has had its claim on #{made.run}",
             hint="ask for the next offer with a new request id",
         )
     for run in _offers_for(tx, puller):
         try:
-            return claim_offer(
+            return claim_offered(
                 tx,
                 ctx,
                 run,

@@ -207,7 +207,7 @@ class Service:
 
     async def claim_next(
         self, puller: Puller, *, request_id: str | None = None, lease_ms: int | None = None
-    ) -> Claim | None:
+    ) -> Run | None:
         """Claim the next fitting offer; see :func:`interlock.service.pulling.claim_next`."""
         return await self.write(
             lambda tx, ctx: pulling.claim_next(tx, ctx, puller, request_id=request_id, lease_ms=lease_ms)
@@ -223,10 +223,25 @@ class Service:
         lease_ms: int | None = None,
         offer: int | None = None,
     ) -> Claim:
-        """Claim an offer; see :func:`interlock.service.claims.claim_offer`."""
+        """Claim an offer; see :func:`interlock.service.claims.claim_offered`."""
+        return claims.claim_of(
+            await self.claim_run(ref, holder=holder, agent=agent, request_id=request_id, lease_ms=lease_ms, offer=offer)
+        )
+
+    async def claim_run(
+        self,
+        ref: Ref,
+        *,
+        holder: str,
+        agent: str | None = None,
+        request_id: str | None = None,
+        lease_ms: int | None = None,
+        offer: int | None = None,
+    ) -> Run:
+        """The same: the run as it is under the claim."""
         return await self._on(
             ref,
-            lambda tx, ctx, run: claims.claim_offer(
+            lambda tx, ctx, run: claims.claim_offered(
                 tx,
                 ctx,
                 run,

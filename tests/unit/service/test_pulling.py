@@ -14,6 +14,7 @@ from interlock.domain.run import Route, Run
 from interlock.domain.settings import Limits, Mode
 from interlock.domain.states import RunState
 from interlock.service import operating, pulling
+from interlock.service.claims import claim_of
 
 
 def puller(holder: str = "h", **more: Any) -> Puller:
@@ -62,14 +63,14 @@ def test_an_offer_to_one_agent_is_no_others(pulled: Yard) -> None:
 def test_the_next_one_is_the_most_urgent(pulled: Yard) -> None:
     runs = offered(pulled, {"priority": 1}, {"priority": 5, "type": "x"}, {"priority": 3})
     claims = [pulled.do(pulling.claim_next, puller(f"h{n}", types=("y",))) for n in range(3)]
-    assert [claim and claim.run for claim in claims] == [runs[2].number, runs[0].number, None]
+    assert [claim and claim.number for claim in claims] == [runs[2].number, runs[0].number, None]
     assert pulled.get(runs[2]).holder == "h0"
 
 
 def test_many_offers_that_are_for_others_are_looked_past(pulled: Yard) -> None:
     runs = offered(pulled, *({"type": "x"} for _ in range(60)), {"type": "y"})
     claim = pulled.do(pulling.claim_next, puller(types=("y",)))
-    assert claim.run == runs[-1].number
+    assert claim.number == runs[-1].number
 
 
 def test_the_same_request_again_gets_the_same_claim(pulled: Yard) -> None:
@@ -77,8 +78,8 @@ def test_the_same_request_again_gets_the_same_claim(pulled: Yard) -> None:
     first = pulled.do(pulling.claim_next, puller(), request_id="q")
     assert pulled.do(pulling.claim_next, puller(), request_id="q") == first
     other = pulled.do(pulling.claim_next, puller("somebody else"), request_id="q")
-    assert other.run != first.run, "request ids are a holder's own"
-    pulled.end(first, OutcomeKind.COMPLETED)
+    assert other.number != first.number, "request ids are a holder's own"
+    pulled.end(claim_of(first), OutcomeKind.COMPLETED)
     with pytest.raises(StaleClaim, match="request q has had its claim"):
         pulled.do(pulling.claim_next, puller(), request_id="q")
 
