@@ -31,6 +31,7 @@ from interlock.service.claims import checked, claim_of
 from interlock.service.context import find_run
 from interlock.service.reads import Filter, Stats
 from interlock.service.templating import check, fill, parameters, template_of
+from interlock.store.disk import trouble
 
 BY = "api"
 LOG_LIMIT = 64 * 1024 * 1024
@@ -376,6 +377,8 @@ class Desk:
         """Raises Unavailable while this daemon cannot serve."""
         if not self.dispatcher.ready:
             raise Unavailable("the dispatcher is not serving", hint="`interlock ps` says what it waits for")
+        if (what := trouble(self._data)) is not None:
+            raise Unavailable(what, hint="Interlock goes on by itself when that is mended")
         return wire.Health(status="ready", version=self.version)
 
 

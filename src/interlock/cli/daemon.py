@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import trio
 
 from interlock.actors import Dispatcher, Ending
+from interlock.actors.supervision import keep_running
 from interlock.cli.host import Listening, Opened
 from interlock.cli.lines import event_line, event_style, is_news
 from interlock.cli.output import console
@@ -77,6 +78,7 @@ class Daemon:
         self._titles: dict[int, str] = {}
         self._started: dict[int, int] = {}
         self._signals = 0
+        self._told = 0
         self._listening: Listening | None = None
 
     async def run(self) -> int:
@@ -90,10 +92,10 @@ class Daemon:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._hear_signals, dispatcher)
                 listening = await self._listen()
-                after = await self.il.service.store.read(lambda tx: tx.last_seq())
+                self._told = await self.il.service.store.read(lambda tx: tx.last_seq())
                 await nursery.start(dispatcher.run)
                 self._greet(dispatcher)
-                nursery.start_soon(self._tell, after)
+                nursery.start_soon(keep_running, "what is told here", self._tell)
                 if listening is not None:
                     await nursery.start(self.il.gateway(dispatcher, listening).run)
                     self.speaker.say(f"HTTP: {', '.join(listening.addresses)}")
@@ -177,13 +179,13 @@ class Daemon:
                     left = f"{count(working, 'agent')} still being stopped: " if working else ""
                     self.speaker.say(f"Leaving at once; {left}the next `interlock up` sees to it.", "yellow")
 
-    async def _tell(self, after: int) -> None:
+    async def _tell(self) -> None:
         service = self.il.service
         async with service.changes() as changes:
             while True:
-                found = await service.events(after)
+                found = await service.events(self._told)
                 if found:
-                    after = found[-1].seq
+                    self._told = found[-1].seq
                     await self._lines(found)
                     continue
                 with trio.move_on_after(self.il.settings.poll_ms / 1000):

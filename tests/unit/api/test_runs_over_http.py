@@ -10,6 +10,7 @@ import httpx
 import pytest
 import trio
 
+from interlock.api import desk
 from interlock.domain.places import API_SOCKET
 from interlock.domain.run import Route
 
@@ -120,6 +121,13 @@ async def test_health_and_readiness(site: Any) -> None:
     answer = await site.client.get("/readyz")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
     site.gateway.desk.dispatcher.ready = True
+
+
+async def test_no_readiness_where_nothing_can_be_written(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "trouble", lambda folder: f"the disk is full ({folder})")
+    answer = await site.client.get("/readyz")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (503, f"the disk is full ({site.data})")
+    assert await site.get("/healthz")
 
 
 async def stream(site: Any, count: int, **how: Any) -> list[dict[str, Any]]:
